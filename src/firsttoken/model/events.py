@@ -1,0 +1,295 @@
+"""Everything that is observed, as a list of events: the one input of judge, replay, report and tests.
+
+An `Event` is an envelope (`seq` orders, `t` and `wall` are data) around a body. The JSON form is flat, one object a line:
+`{"seq":1,"t":0.0,"wall":…,"node":"…","kind":"launched",…}`. Kinds that this version does not know become `UnknownEvent`.
+`t` is seconds on the recorder's monotonic clock since the run's launch (negative before it); `wall` is Unix time in seconds.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from firsttoken.model.plan import Plan, Policy
+from firsttoken.model.process import ListenSocket, Member, ProcessKey, RankTag, Sample, ShardFile
+from firsttoken.model.words import Edge, Phase, ProbeKind, Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """What will be run and by which thresholds it is judged; a later one (engine recognised only then) replaces it."""
+
+    kind: ClassVar[str] = "plan"
+    plan: Plan
+    policy: Policy
+    firsttoken: str = ""
+    """version of the program that decided"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launched:
+    kind: ClassVar[str] = "launched"
+    process: ProcessKey
+    argv: tuple[str, ...]
+    pty: bool = True
+    cgroup: str | None = None
+    run: str = ""
+    attempt: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchFailed:
+    """The command could not be started at all. `code` 127 not found, 126 not executable."""
+
+    kind: ClassVar[str] = "launch_failed"
+    error: str
+    code: int = 127
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberSeen:
+    """A process of the run, when it is first seen and again whenever its title changes."""
+
+    kind: ClassVar[str] = "member"
+    member: Member
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberGone:
+    """A process is no longer there. Only the keeper's own `Exited` knows how it ended."""
+
+    kind: ClassVar[str] = "member_gone"
+    process: ProcessKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exited:
+    """A process that the keeper reaped. Exactly one of `code` and `signal` is set. `root`: the launched command itself."""
+
+    kind: ClassVar[str] = "exited"
+    process: ProcessKey
+    code: int | None = None
+    signal: int | None = None
+    root: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Emptied:
+    """No process of the run is left; the last event of a run but for the keeper's farewell."""
+
+    kind: ClassVar[str] = "emptied"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OomKill:
+    """The kernel's OOM killer took a process of the run. `source`: cgroup or kmsg."""
+
+    kind: ClassVar[str] = "oom_kill"
+    source: str
+    pid: int | None = None
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogLine:
+    """A log line that matched a pattern of the profile. `offset` and `length` are bytes of the raw log; `text` is clean and capped.
+
+    `stamp`: Unix time in the line, if it has one. `milestone` with `phase` and `edge`, or `error` with its id, or both None
+    for lines that carry facts only (`values`: seconds, shards, shards_done, percent, bytes, version, port, url…).
+    """
+
+    kind: ClassVar[str] = "log_line"
+    offset: int
+    length: int
+    text: str
+    stamp: float | None = None
+    tag: RankTag | None = None
+    milestone: str | None = None
+    phase: Phase | None = None
+    edge: Edge | None = None
+    error: str | None = None
+    claims_ready: bool = False
+    values: Mapping[str, str | float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogActivity:
+    """At most one a second. `fresh` counts lines that say something new (shape not seen before, or a matched number moved)."""
+
+    kind: ClassVar[str] = "log_activity"
+    bytes: int
+    lines: int
+    fresh: int
+    offset: int
+    """end of what was read"""
+    last: str = ""
+    """the last fresh line, clean and capped"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counters:
+    """Counters of all processes of the run at one time. `interval`: the sampling interval in force, seconds."""
+
+    kind: ClassVar[str] = "counters"
+    interval: float
+    samples: tuple[Sample, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listening:
+    """All listening sockets of the run's processes, whenever that set changes."""
+
+    kind: ClassVar[str] = "listening"
+    sockets: tuple[ListenSocket, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightProgress:
+    """From outside: shard files found and how far they are read, whenever that changes."""
+
+    kind: ClassVar[str] = "weight_progress"
+    shards: int
+    shards_done: int
+    bytes: int
+    bytes_done: int
+    files: tuple[ShardFile, ...] = ()
+    """only those open or mapped at the moment"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Memory of the run's processes, bytes, told once and never as a sum of RSS. `unique` is private, `shared` counted once."""
+
+    kind: ClassVar[str] = "memory"
+    unique: int
+    shared: int
+    page_cache: int | None = None
+    limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpAnswer:
+    """One finished request of ours. `status` None: no answer (`error` says why). `model` and `key_source` (never the key) are told.
+
+    `sane` False: a single repeated token or non-finite log probabilities; None where it cannot be told.
+    """
+
+    kind: ClassVar[str] = "http_answer"
+    probe: ProbeKind
+    url: str
+    status: int | None = None
+    seconds: float = 0.0
+    first_token_s: float | None = None
+    text: str | None = None
+    tokens: int | None = None
+    sane: bool | None = None
+    model: str | None = None
+    error: str | None = None
+    body: str | None = None
+    key_source: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpAsked:
+    """A request of ours is under way; it is never cancelled."""
+
+    kind: ClassVar[str] = "http_asked"
+    probe: ProbeKind
+    url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missed:
+    """A piece of evidence that was wanted and could not be had."""
+
+    kind: ClassVar[str] = "missed"
+    request: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopAsked:
+    """Somebody asked for the end: `by` names it (stop, signal SIGINT, observer death…)."""
+
+    kind: ClassVar[str] = "stop_asked"
+    by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignalSent:
+    """A signal went to a process of the run. `why`: forwarded or a rung of the stop ladder."""
+
+    kind: ClassVar[str] = "signal_sent"
+    signal: int
+    pid: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick:
+    """Time passes. The only way in which it enters the judge."""
+
+    kind: ClassVar[str] = "tick"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Something was not recorded: `what` (log, events, sampling), how much and why."""
+
+    kind: ClassVar[str] = "gap"
+    what: str
+    amount: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordingStopped:
+    kind: ClassVar[str] = "recording_stopped"
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObserverStarted:
+    kind: ClassVar[str] = "observer_started"
+    pid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObserverLost:
+    kind: ClassVar[str] = "observer_lost"
+    pid: int
+    status: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """The verdict after the events before it. The judge itself never reads it; a replay compares with it."""
+
+    kind: ClassVar[str] = "judged"
+    verdict: Verdict
+    phase: Phase
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownEvent:
+    """A kind that this version does not know, or a body that it cannot read; kept as it came."""
+
+    kind: ClassVar[str] = "unknown"
+    original: str
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+Body = (
+    Planned | Launched | LaunchFailed | MemberSeen | MemberGone | Exited | Emptied | OomKill | LogLine | LogActivity | Counters | Listening
+    | WeightProgress | Memory | HttpAsked | HttpAnswer | Missed | StopAsked | SignalSent | Tick | Gap | RecordingStopped
+    | ObserverStarted | ObserverLost | Judged | UnknownEvent
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    seq: int
+    t: float
+    wall: float
+    node: str
+    body: Body
