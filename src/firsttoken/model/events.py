@@ -95,6 +95,7 @@ class LogLine:
 
     `stamp`: Unix time in the line, if it has one. `milestone` with `phase` and `edge`, or `error` with its id, or both None
     for lines that carry facts only (`values`: seconds, shards, shards_done, percent, bytes, version, port, url…).
+    `scope` of a milestone: rank (each rank logs it), one (one rank for all) or main. `fatal`: after this error the start cannot succeed.
     """
 
     kind: ClassVar[str] = "log_line"
@@ -107,6 +108,8 @@ class LogLine:
     phase: Phase | None = None
     edge: Edge | None = None
     error: str | None = None
+    scope: str = "one"
+    fatal: bool = False
     claims_ready: bool = False
     values: Mapping[str, str | float] = field(default_factory=dict)
 

@@ -71,8 +71,9 @@ class Sizes:
 class Plan:
     """`command` has its secrets masked. `engine` None: not recognised (yet). `not_read`: what was there but not readable, and why.
 
-    `task`: generate, embed or rerank. `phases`: the profile's order. `weight_files`: folders or files that hold the weights, where
-    they are local. `terminates`: how many SIGTERMs a stop sends before it escalates.
+    `task`: generate, embed or rerank. `phases`: the profile's order. `ended_by_line`: the phases whose end the engine logs; any other
+    ends where the next begins. `weight_files`: folders or files that hold the weights, where they are local. `terminates`: how many
+    SIGTERMs a stop sends before it escalates.
     """
 
     command: tuple[str, ...] = ()
@@ -87,6 +88,7 @@ class Plan:
     routes: Routes = field(default_factory=Routes)
     sizes: Sizes = field(default_factory=Sizes)
     phases: tuple[Phase, ...] = USUAL_ORDER
+    ended_by_line: tuple[Phase, ...] = ()
     budgets: tuple[Budget, ...] = ()
     timers: tuple[Timer, ...] = ()
     weight_files: tuple[str, ...] = ()

@@ -1,0 +1,165 @@
+"""`advance(state, event)`: the fold. A verdict is taken after each event and never between; the same events give the same verdicts."""
+
+from dataclasses import replace
+from typing import assert_never
+
+from firsttoken.judge import motion, phases, serving
+from firsttoken.judge.decide import decide
+from firsttoken.judge.ranks import line_rank
+from firsttoken.judge.state import State
+from firsttoken.model.events import (
+    Counters,
+    Emptied,
+    Event,
+    Exited,
+    Gap,
+    HttpAnswer,
+    HttpAsked,
+    Judged,
+    Launched,
+    LaunchFailed,
+    Listening,
+    LogActivity,
+    LogLine,
+    MemberGone,
+    MemberSeen,
+    Memory,
+    Missed,
+    ObserverLost,
+    ObserverStarted,
+    OomKill,
+    Planned,
+    RecordingStopped,
+    SignalSent,
+    StopAsked,
+    Tick,
+    UnknownEvent,
+    WeightProgress,
+)
+from firsttoken.model.plan import Plan
+from firsttoken.model.words import Phase, Verdict
+
+_ERRORS_KEPT = 50
+_RATE_WINDOW = 30.0
+
+
+def initial() -> State:
+    return State()
+
+
+def advance(state: State, event: Event) -> State:
+    state = _fold(replace(state, now=max(state.now, event.t), node=state.node or event.node), event)
+    decision = decide(state)
+    ready_at = state.now if decision.verdict is Verdict.READY and state.ready_at is None else state.ready_at
+    return replace(state, decision=decision, ready_at=ready_at)
+
+
+def _fold(state: State, event: Event) -> State:
+    t, body = event.t, event.body
+    match body:
+        case Planned():
+            return _planned(replace(state, policy=body.policy), body.plan)
+        case Launched():
+            book = phases.enter(state.book, Phase.PROCESS_START, t)
+            return replace(state, root=body.process, run=body.run, attempt=body.attempt, launched_wall=event.wall - t, book=book)
+        case LaunchFailed():
+            return replace(state, launch_failed=body)
+        case MemberSeen():
+            members = {**state.members, body.member.process.pid: body.member}
+            born = body.member.process.pid not in state.members
+            return replace(state, members=members, motion=motion.hint(state.motion, "births") if born else state.motion)
+        case MemberGone():
+            members = {pid: m for pid, m in state.members.items() if m.process != body.process}
+            return replace(state, members=members, motion=motion.hint(state.motion, "deaths"))
+        case Exited():
+            state = replace(state, exits=(*state.exits[-200:], body), motion=motion.hint(state.motion, "deaths"))
+            return replace(state, root_exit=body, root_exit_at=t) if body.root else state
+        case Emptied():
+            return replace(state, emptied=True)
+        case OomKill():
+            return replace(state, oom=(*state.oom, f"{body.source}: {body.text or body.pid}"))
+        case LogLine():
+            return _line(state, body, t)
+        case LogActivity():
+            if body.fresh == 0:
+                return state
+            state = replace(state, motion=motion.hint(state.motion, "log"))
+            return replace(state, last_line=body.last or state.last_line, last_line_at=t)
+        case Counters():
+            return replace(state, motion=motion.sampled(state.motion, body.samples, t, body.interval))
+        case Listening():
+            return _listening(state, body, t)
+        case WeightProgress():
+            return _weights(state, body, t)
+        case Memory():
+            return replace(state, memory=body)
+        case HttpAsked():
+            state = replace(state, serving=serving.asked(state.serving, body, t))
+            if body.probe in serving.GENERATING:
+                return replace(state, book=phases.enter(state.book, Phase.FIRST_TOKEN, t))
+            return state
+        case HttpAnswer():
+            state = replace(state, serving=serving.answered(state.serving, body, t))
+            if serving.is_token(body) and body.probe in serving.GENERATING:
+                return replace(state, book=phases.leave(state.book, Phase.FIRST_TOKEN, t))
+            return state
+        case StopAsked():
+            return replace(state, stop_by=state.stop_by or body.by)
+        case SignalSent():
+            return replace(state, signals_sent=(*state.signals_sent[-20:], body.signal))
+        case Missed():
+            text = f"{body.request}: {body.reason}"
+            return state if text in state.missed else replace(state, missed=(*state.missed, text))
+        case Gap() | RecordingStopped():
+            text = body.reason if isinstance(body, RecordingStopped) else f"{body.what}: {body.amount} lost, {body.reason}"
+            return replace(state, missed=(*state.missed[-20:], text))
+        case Tick() | ObserverStarted() | ObserverLost() | Judged() | UnknownEvent():
+            return state
+        case _:
+            assert_never(body)
+
+
+def _planned(state: State, plan: Plan) -> State:
+    book = replace(state.book, order=plan.phases, ended_by_line=frozenset(plan.ended_by_line))
+    return replace(state, plan=plan, book=book)
+
+
+def _line(state: State, line: LogLine, t: float) -> State:
+    if line.milestone is not None:
+        rank = line_rank(line, state.members, state.plan.sizes)
+        state = replace(state, book=phases.note(state.book, line, rank, t), motion=motion.hint(state.motion, "log"))
+    if line.error is not None:
+        state = replace(state, errors=(*state.errors, line)[:_ERRORS_KEPT])
+    if line.claims_ready and state.claims_since is None:
+        state = replace(state, claims_since=t)
+    if "shards" in line.values or "percent" in line.values:
+        state = replace(state, bar=line)
+    if line.values:
+        state = replace(state, facts={**state.facts, **{k: v for k, v in line.values.items() if k != "rank"}})
+    return state
+
+
+def _listening(state: State, body: Listening, t: float) -> State:
+    state = replace(state, sockets=body.sockets, motion=motion.hint(state.motion, "sockets"))
+    if not serves_here(state):
+        return replace(state, listening_since=None)
+    if state.listening_since is None:
+        state = replace(state, listening_since=t)
+        if not state.plan.listens_before_load:
+            state = replace(state, book=phases.enter(state.book, Phase.LISTENING, t))
+    return state
+
+
+def serves_here(state: State) -> bool:
+    """Does a socket of the run listen where the plan expects the server?"""
+    endpoint = state.plan.endpoint
+    if endpoint.unix_socket is not None:
+        return any(socket.path == endpoint.unix_socket for socket in state.sockets)
+    return endpoint.port is not None and any(socket.port == endpoint.port for socket in state.sockets)
+
+
+def _weights(state: State, body: WeightProgress, t: float) -> State:
+    moved = state.weights is not None and body.bytes_done > state.weights.bytes_done
+    kept = tuple(point for point in state.weights_at if t - point[0] <= _RATE_WINDOW)
+    state = replace(state, weights=body, weights_at=(*kept, (t, body.bytes_done)))
+    return replace(state, motion=motion.hint(state.motion, "weights")) if moved else state

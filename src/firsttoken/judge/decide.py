@@ -1,0 +1,222 @@
+"""The verdict of a state, with a reason that a person believes. Proof first (tokens, deaths, errors), then stillness, then budgets."""
+
+import signal as _signal
+from typing import NamedTuple
+
+from firsttoken.judge import phases
+from firsttoken.judge.serving import TOKENS_WANTED
+from firsttoken.judge.state import Decision, State
+from firsttoken.model.events import Exited, LogLine
+from firsttoken.model.words import Phase, Role, Verdict
+
+ERROR_GRACE = 5.0
+"""a server that answers 5xx may be dying of it: its death tells more than the status"""
+MUTE_AFTER = 15.0
+"""an idle machine and a request without a token for this long"""
+DEFAULT_BUDGET = 600.0
+_LOADED = (Phase.WEIGHTS, Phase.DISTRIBUTED_INIT)
+
+
+class _Said(NamedTuple):
+    verdict: Verdict
+    reason: str
+    proof: tuple[str, ...] = ()
+    detail: str | None = None
+
+
+def decide(state: State) -> Decision:
+    expected = state.plan.sizes.ranks_here
+    phase = phases.current(state.book, expected)
+    said = _ended(state) or _served(state, phase) or _broken(state) or _moving(state, phase)
+    behind = phases.behind(state.book, expected) if said.verdict in (Verdict.STALLED, Verdict.HUNG, Verdict.WAITING) else ()
+    return Decision(verdict=said.verdict, phase=phase, reason=said.reason, detail=said.detail, proof=said.proof, behind=behind)
+
+
+def _ended(state: State) -> _Said | None:
+    """The launched command, or everything that it started, is no longer there."""
+    if state.launch_failed is not None:
+        return _Said(Verdict.FAILED, state.launch_failed.error)
+    exit_ = state.root_exit
+    if exit_ is None or (exit_.code == 0 and not state.emptied):
+        return None
+    when = f"after {_seconds(state.root_exit_at if state.root_exit_at is not None else state.now)}"
+    if state.stop_by is not None:
+        if state.ready_at is not None:
+            return _Said(Verdict.READY, f"served its first token at {_seconds(state.ready_at)}; ended {when} ({state.stop_by})")
+        return _Said(Verdict.UNKNOWN, f"stopped ({state.stop_by}) {when}, before its first token")
+    proof = tuple(_text(line) for line in _errors(state)[:5])
+    crash = _crash(state, exit_)
+    if crash is not None:
+        return _Said(Verdict.CRASHED, f"{crash} {when}{_served_before(state)}{_because(state)}", proof)
+    if state.ready_at is not None and exit_.code == 0:
+        return _Said(Verdict.READY, f"served its first token at {_seconds(state.ready_at)}; ended with status 0 {when}")
+    before = _served_before(state) or ", before its first token"
+    return _Said(Verdict.FAILED, f"ended with status {exit_.code} {when}{before}{_because(state)}", proof)
+
+
+def _served(state: State, phase: Phase) -> _Said | None:
+    serving = state.serving
+    if state.ready_at is not None or serving.tokens >= TOKENS_WANTED:
+        at = state.ready_at if state.ready_at is not None else state.now
+        return _Said(Verdict.READY, _ready_reason(state, at), tuple(f"{a.probe} {a.url}: {a.text!r}" for a in serving.answers if a.text))
+    role = state.plan.role
+    if role is Role.FOLLOWER and _joined(state):
+        return _Said(Verdict.READY, "joined its group and loaded; a follower is not asked for a token")
+    if role in (Role.PREFILL, Role.DECODE, Role.ROUTER) and serving.healthy:
+        return _Said(Verdict.READY, f"answers its health page; a {role} server alone cannot be asked for a token")
+    if not state.policy.probe and state.claims_since is not None:
+        return _Said(Verdict.UNKNOWN, "says that it is ready; no token was asked for (--no-probe)")
+    if serving.refused is not None:
+        answer = serving.refused
+        hint = " (no API key is known: give --api-key-env)" if answer.status in (401, 403) and answer.key_source is None else ""
+        return _Said(Verdict.UNKNOWN, f"{answer.url} refused our request with {answer.status}{hint}: {_short(answer.body)}")
+    return None
+
+
+def _broken(state: State) -> _Said | None:
+    serving = state.serving
+    if serving.errors and state.now - serving.errors[0][0] >= ERROR_GRACE:
+        answer = serving.errors[-1][1]
+        told = f"status {answer.status}" if answer.status is not None else answer.error or "no answer"
+        return _Said(Verdict.UNSERVING, f"listens, but {answer.url} brought no token: {told}", (_short(answer.body or answer.error),))
+    for line in state.errors:
+        if line.fatal:
+            return _Said(
+                Verdict.FAILED,
+                f"the engine reported an error it cannot go on from: {_text(line)}",
+                tuple(_text(e) for e in _errors(state)[:5]),
+            )
+    if serving.open_since is None or (state.claims_since is None and state.listening_since is None):
+        return None
+    waited = state.now - serving.open_since
+    patience = MUTE_AFTER if state.motion.busy < 0.5 else max(_budget(state, Phase.FIRST_TOKEN, state.policy.answer_budget), MUTE_AFTER)
+    if waited >= patience and state.motion.still >= min(state.policy.still_after, patience):
+        reason = f"accepts a request and brings no token: {_seconds(waited)} so far, and nothing moves"
+        return _Said(Verdict.UNSERVING, reason, (f"no strong signal for {_seconds(state.motion.still)}",))
+    return None
+
+
+def _moving(state: State, phase: Phase) -> _Said:
+    still = state.motion.still
+    doing = _doing(state, phase)
+    if still >= state.policy.still_after:
+        proof = f"no new log text, bytes, faults, children or weights for {_seconds(still)} (cores busy: {state.motion.busy:.1f})"
+        last = f"; last new line: {state.last_line}" if state.last_line else ""
+        return _Said(Verdict.STALLED, f"{phase}: nothing moved for {_seconds(still)}{last}", (proof,))
+    began = next((time.began for time in phases.times(state.book, state.plan.sizes.ranks_here) if time.phase == phase), 0.0)
+    spent = state.now - began
+    if state.motion.starved:
+        doing = "runnable but gets no CPU: the machine is overloaded"
+    budget = _budget(state, phase, DEFAULT_BUDGET)
+    if spent > budget:
+        return _Said(Verdict.SLOW, f"{phase} takes {_seconds(spent)} (usually up to {_seconds(budget)}): {doing}", detail=doing)
+    return _Said(Verdict.STARTING, f"{phase} for {_seconds(spent)}: {doing}", detail=doing)
+
+
+def _doing(state: State, phase: Phase) -> str:
+    """What the start is at, and what it is slow at: the strongest signal of the last interval."""
+    if phase is Phase.WEIGHTS and state.weights is not None and state.weights.shards:
+        w = state.weights
+        rate = f", {_bytes(weight_rate(state))}/s" if len(state.weights_at) > 1 else ""
+        return f"{w.shards_done} of {w.shards} shards, {_bytes(w.bytes_done)} of {_bytes(w.bytes)}{rate}"
+    if phase is Phase.FIRST_TOKEN and state.serving.open_since is not None:
+        return f"our request has been waiting for {_seconds(state.now - state.serving.open_since)}"
+    if state.motion.children > 0.1:
+        return f"child processes at work ({state.motion.children:.1f} cores reaped)"
+    if state.motion.reading > 1e6:
+        return f"reading and writing {_bytes(state.motion.reading)}/s"
+    if state.motion.busy >= 0.5:
+        return f"computing ({state.motion.busy:.1f} cores)"
+    return "moving: " + ", ".join(state.motion.signals) if state.motion.signals else "just begun"
+
+
+def weight_rate(state: State) -> float:
+    """Bytes a second over the last half minute."""
+    points = state.weights_at
+    if len(points) < 2 or points[-1][0] <= points[0][0]:
+        return 0.0
+    return (points[-1][1] - points[0][1]) / (points[-1][0] - points[0][0])
+
+
+def _joined(state: State) -> bool:
+    done = {time.phase for time in phases.times(state.book, state.plan.sizes.ranks_here) if time.seconds is not None}
+    return state.claims_since is not None or all(phase in done for phase in _LOADED if phase in state.plan.phases)
+
+
+def _crash(state: State, exit_: Exited) -> str | None:
+    """How the first death was a signal, in words; None where it was an orderly end."""
+    if state.oom:
+        return f"killed by the kernel's OOM killer ({state.oom[0]})"
+    for line in state.errors:
+        code = line.values.get("exit_code")
+        if isinstance(code, int | float) and code < 0:
+            return f"a process of the server was ended by {signal_name(int(-code))}"
+    first = next((e for e in state.exits if e.signal is not None and e.signal not in state.signals_sent), None)
+    if first is not None and (first.root or first.signal in _FATAL_SIGNALS):
+        return f"{'ended' if first.root else 'a process of the server was ended'} by {signal_name(first.signal or 0)}"
+    if exit_.code is not None and exit_.code > 128 and exit_.code - 128 in _FATAL_SIGNALS:
+        return f"ended with status {exit_.code} ({signal_name(exit_.code - 128)})"
+    return None
+
+
+_FATAL_SIGNALS = frozenset({_signal.SIGKILL, _signal.SIGSEGV, _signal.SIGABRT, _signal.SIGBUS, _signal.SIGILL, _signal.SIGFPE})
+
+
+def signal_name(number: int) -> str:
+    try:
+        return _signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _errors(state: State) -> tuple[LogLine, ...]:
+    """Fatal ones first, each in the order of the log."""
+    return tuple(e for e in state.errors if e.fatal) + tuple(e for e in state.errors if not e.fatal)
+
+
+def _because(state: State) -> str:
+    errors = _errors(state)
+    if errors:
+        return f": {_text(errors[0])}"
+    return f"; its last line: {state.last_line}" if state.last_line else ""
+
+
+def _served_before(state: State) -> str:
+    return f", {_seconds(state.now - state.ready_at)} after its first token" if state.ready_at is not None else ""
+
+
+def _ready_reason(state: State, at: float) -> str:
+    answer = state.serving.answers[0] if state.serving.answers else None
+    if answer is None:
+        return f"first token at {_seconds(at)}"
+    odd = "; the text is not sane: a single repeated token or non-finite log probabilities" if _insane(state) else ""
+    asked = f" {answer.first_token_s:.2f} s after it was asked for" if answer.first_token_s is not None else ""
+    return f"a real token came{asked}, {_seconds(at)} after launch, and a second request was answered too{odd}"
+
+
+def _insane(state: State) -> bool:
+    return any(answer.sane is False for answer in state.serving.answers)
+
+
+def _budget(state: State, phase: Phase, default: float) -> float:
+    return next((budget.seconds for budget in state.plan.budgets if budget.phase == phase), default)
+
+
+def _text(line: LogLine) -> str:
+    return _short(line.text)
+
+
+def _short(text: str | None) -> str:
+    text = (text or "").strip()
+    return text if len(text) <= 300 else text[:297] + "…"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.1f} s" if value < 100 else f"{value:.0f} s"
+
+
+def _bytes(value: float) -> str:
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if value >= size:
+            return f"{value / size:.1f} {unit}"
+    return f"{value:.0f} B"

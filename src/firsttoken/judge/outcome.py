@@ -1,0 +1,173 @@
+"""The result of a state: what the judge knows, in the words of the result document."""
+
+from datetime import UTC, datetime
+
+from firsttoken.judge import phases
+from firsttoken.judge.decide import weight_rate
+from firsttoken.judge.ranks import world_rank
+from firsttoken.judge.state import State
+from firsttoken.model.plan import Endpoint, Timer
+from firsttoken.model.result import (
+    EndpointRow,
+    EngineRef,
+    ExitRow,
+    MemberRow,
+    PhaseRow,
+    RanksRow,
+    RequestRow,
+    Result,
+    TimerRow,
+    WeightsRow,
+    process_row,
+)
+from firsttoken.model.words import OPEN_VERDICTS, Phase, Verdict
+
+_VERSIONS = ("torch", "nccl", "cuda", "driver", "python", "transformers", "flashinfer", "triton")
+
+
+def result(state: State, folder: str | None = None) -> Result:
+    plan, decision = state.plan, state.decision
+    version = state.facts.get("version")
+    rows = tuple(
+        PhaseRow(name=time.phase, began_s=time.began, seconds=time.seconds, ranks_done=time.ranks_done)
+        for time in phases.times(state.book, plan.sizes.ranks_here)
+    )
+    return Result(
+        run=state.run or None,
+        attempt=state.attempt,
+        folder=folder,
+        started_at=_iso(state.launched_wall),
+        engine=EngineRef(name=plan.engine, version=str(version) if version is not None else plan.engine_version),
+        versions={name: str(state.facts[f"{name}_version"]) for name in _VERSIONS if f"{name}_version" in state.facts},
+        command=plan.command,
+        role=plan.role,
+        world_size=plan.sizes.world if plan.engine else None,
+        verdict=decision.verdict,
+        reason=decision.reason,
+        proof=decision.proof,
+        claims_ready=claims_ready(state),
+        phase=decision.phase,
+        detail=decision.detail,
+        elapsed_s=state.now if state.root_exit_at is None else state.root_exit_at,
+        still_s=state.motion.still if decision.verdict in OPEN_VERDICTS else None,
+        eta_s=_eta(state),
+        phases=rows,
+        ranks=RanksRow(behind=decision.behind),
+        members=tuple(_member(state, pid) for pid in sorted(state.members)),
+        weights=_weights(state, rows),
+        memory=None
+        if state.memory is None
+        else {
+            "unique": state.memory.unique,
+            "shared": state.memory.shared,
+            "page_cache": state.memory.page_cache,
+            "limit": state.memory.limit,
+        },
+        timers=tuple(_timer(state, timer, rows) for timer in plan.timers),
+        endpoint=EndpointRow(url=url(plan.endpoint), model=_model(state)),
+        requests=tuple(
+            RequestRow(kind=a.probe, status=a.status, first_token_s=a.first_token_s, text=a.text, sane=a.sane, error=a.error)
+            for a in state.serving.answers
+        ),
+        exit=ExitRow(code=state.root_exit.code, signal=state.root_exit.signal) if state.root_exit else ExitRow(),
+        next=_next(state),
+        not_checked=(*plan.not_read, *state.missed),
+    )
+
+
+def claims_ready(state: State) -> bool:
+    """The engine's ready line, its open port, or its health page."""
+    if state.root_exit is not None and state.emptied:
+        return False
+    opened = state.listening_since is not None and not state.plan.listens_before_load
+    return state.claims_since is not None or opened or state.serving.healthy
+
+
+def url(endpoint: Endpoint) -> str | None:
+    """Where a client on this machine reaches the server."""
+    if endpoint.unix_socket is not None:
+        return f"unix:{endpoint.unix_socket}"
+    if endpoint.port is None:
+        return None
+    host = endpoint.host or "127.0.0.1"
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1", "[::]": "::1", "localhost": "127.0.0.1"}.get(host, host)
+    host = f"[{host}]" if ":" in host and not host.startswith("[") else host
+    return f"{'https' if endpoint.tls else 'http'}://{host}:{endpoint.port}{endpoint.root_path.rstrip('/')}"
+
+
+def _iso(wall: float | None) -> str | None:
+    return None if wall is None else datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _member(state: State, pid: int) -> MemberRow:
+    member = state.members[pid]
+    tag = member.tag
+    rank = world_rank(tag, state.plan.sizes)
+    if tag is None:
+        return MemberRow(process=process_row(member.process), title=member.title, rank=rank)
+    return MemberRow(process=process_row(member.process), title=member.title, rank=rank, dp=tag.dp, tp=tag.tp, pp=tag.pp, ep=tag.ep)
+
+
+def _weights(state: State, rows: tuple[PhaseRow, ...]) -> WeightsRow:
+    """The engine's own bar for shards where it has one, what is seen from outside for bytes."""
+    outside, bar = state.weights, state.bar.values if state.bar is not None else {}
+    row = next((row for row in rows if row.name is Phase.WEIGHTS), None)
+    told = state.facts.get("weights_seconds")
+    seconds = float(told) if isinstance(told, int | float) else (row.seconds if row is not None else None)
+    shards = _int(bar.get("shards"), outside.shards if outside else None)
+    total = outside.bytes if outside and outside.bytes else None
+    ended = row is not None and row.seconds is not None
+    rate = total / seconds if ended and total and seconds else (weight_rate(state) or None)
+    return WeightsRow(
+        shards_done=_int(bar.get("shards_done"), outside.shards_done if outside else None) if not ended else shards,
+        shards=shards,
+        bytes=total,
+        bytes_done=outside.bytes_done if outside else None,
+        seconds=seconds if ended else None,
+        bytes_per_s=rate,
+    )
+
+
+def _int(first: str | float | None, second: int | None) -> int | None:
+    return int(first) if isinstance(first, int | float) else second
+
+
+def _timer(state: State, timer: Timer, rows: tuple[PhaseRow, ...]) -> TimerRow:
+    """A timer runs from the first of its phases that began; before that it has not been wound up."""
+    if state.decision.verdict not in OPEN_VERDICTS:
+        return TimerRow(name=timer.name, seconds=timer.seconds, fires_in_s=None)
+    if not timer.phases:
+        return TimerRow(name=timer.name, seconds=timer.seconds, fires_in_s=max(timer.seconds - state.now, 0.0))
+    began = min((row.began_s for row in rows if row.name in timer.phases), default=None)
+    running = state.decision.phase in timer.phases
+    left = max(timer.seconds - (state.now - began), 0.0) if began is not None and running else None
+    return TimerRow(name=timer.name, seconds=timer.seconds, fires_in_s=left)
+
+
+def _model(state: State) -> str | None:
+    asked = next((answer.model for answer in state.serving.answers if answer.model), None)
+    return asked or state.plan.endpoint.served_model or state.plan.model
+
+
+def _eta(state: State) -> float | None:
+    """Seconds until the weights are read, at the rate of the last half minute; None where nothing tells."""
+    if state.decision.phase is not Phase.WEIGHTS or state.weights is None or state.decision.verdict not in OPEN_VERDICTS:
+        return None
+    rate = weight_rate(state)
+    return (state.weights.bytes - state.weights.bytes_done) / rate if rate > 0 else None
+
+
+def _next(state: State) -> tuple[str, ...]:
+    """Commands that lead on from here."""
+    run = state.run or "RUN"
+    match state.decision.verdict:
+        case Verdict.STARTING | Verdict.SLOW | Verdict.WAITING:
+            return (f"firsttoken wait {run} --max-wait 50", f"firsttoken logs {run} --tail 50")
+        case Verdict.STALLED | Verdict.HUNG | Verdict.UNSERVING:
+            return (f"firsttoken logs {run} --tail 50", f"firsttoken stop {run}")
+        case Verdict.FAILED | Verdict.CRASHED:
+            return (f"firsttoken logs {run} --tail 200",)
+        case Verdict.READY:
+            return () if state.emptied else (f"firsttoken stop {run}",)
+        case Verdict.UNKNOWN:
+            return (f"firsttoken logs {run} --tail 50", "firsttoken doctor")

@@ -1,0 +1,64 @@
+"""Everything that the judge knows, folded from the events so far. Frozen: `advance` makes a new one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from firsttoken.judge.motion import Motion
+from firsttoken.judge.phases import PhaseBook
+from firsttoken.judge.serving import Serving
+from firsttoken.model.events import Exited, LaunchFailed, LogLine, Memory, WeightProgress
+from firsttoken.model.plan import Plan, Policy
+from firsttoken.model.process import ListenSocket, Member, ProcessKey
+from firsttoken.model.words import Phase, Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """A verdict at an event. `proof`: the facts it rests on. `ranks_behind` in the sense of the result document."""
+
+    verdict: Verdict
+    phase: Phase
+    reason: str
+    detail: str | None = None
+    proof: tuple[str, ...] = ()
+    behind: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """Times are seconds since launch. `facts`: values told by log lines (version, url…), the latest of each name."""
+
+    plan: Plan = field(default_factory=Plan)
+    policy: Policy = field(default_factory=Policy)
+    run: str = ""
+    attempt: int = 1
+    node: str = ""
+    now: float = 0.0
+    launched_wall: float | None = None
+    root: ProcessKey | None = None
+    launch_failed: LaunchFailed | None = None
+    members: Mapping[int, Member] = field(default_factory=dict)
+    book: PhaseBook = field(default_factory=PhaseBook)
+    motion: Motion = field(default_factory=Motion)
+    serving: Serving = field(default_factory=Serving)
+    sockets: tuple[ListenSocket, ...] = ()
+    listening_since: float | None = None
+    claims_since: float | None = None
+    weights: WeightProgress | None = None
+    weights_at: tuple[tuple[float, int], ...] = ()
+    bar: LogLine | None = None
+    memory: Memory | None = None
+    facts: Mapping[str, str | float] = field(default_factory=dict)
+    errors: tuple[LogLine, ...] = ()
+    last_line: str = ""
+    last_line_at: float | None = None
+    exits: tuple[Exited, ...] = ()
+    root_exit: Exited | None = None
+    root_exit_at: float | None = None
+    emptied: bool = False
+    oom: tuple[str, ...] = ()
+    stop_by: str | None = None
+    signals_sent: tuple[int, ...] = ()
+    missed: tuple[str, ...] = ()
+    ready_at: float | None = None
+    decision: Decision = field(default_factory=lambda: Decision(verdict=Verdict.STARTING, phase=Phase.PROCESS_START, reason="launching"))

@@ -1,0 +1,36 @@
+"""Which evidence is wanted now. Pure: the shell carries the requests out and answers with events."""
+
+from firsttoken.judge.serving import LOADING, TOKENS_WANTED
+from firsttoken.judge.state import State
+from firsttoken.model.plan import Policy
+from firsttoken.model.requests import AskForToken, AskHealth, Request
+from firsttoken.model.words import Role, Verdict
+
+LISTENS_FOR = 3.0
+"""a port that listens without a ready line is asked after this long (the log may have broken off)"""
+AGAIN_AFTER = 2.0
+_MORE_TRIES = 2
+
+
+def wants(state: State, policy: Policy) -> tuple[Request, ...]:
+    """At most one request of ours is under way; a serving engine is never asked more than it takes to prove a token."""
+    if not policy.probe or state.listening_since is None or state.serving.open_since is not None:
+        return ()
+    if state.decision.verdict in (Verdict.READY, Verdict.FAILED, Verdict.CRASHED, Verdict.UNKNOWN) or state.stop_by is not None:
+        return ()
+    claims = state.claims_since is not None
+    if not claims and state.now - state.listening_since < LISTENS_FOR:
+        return ()
+    answered = state.serving.answered_at
+    last = state.serving.answers[-1] if state.serving.answers else None
+    if last is not None and answered is not None and (last.status is None or last.status >= LOADING) and state.now - answered < AGAIN_AFTER:
+        return ()
+    if len(state.serving.errors) >= _MORE_TRIES:
+        return ()
+    match state.plan.role:
+        case Role.SERVES:
+            return (AskForToken(number=min(state.serving.tokens, TOKENS_WANTED - 1) + 1),)
+        case Role.PREFILL | Role.DECODE | Role.ROUTER:
+            return (AskHealth(number=state.serving.tries.get("health", 0) + 1),)
+        case Role.FOLLOWER:
+            return ()
