@@ -147,13 +147,18 @@ class Listening:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightProgress:
-    """From outside: shard files found and how far they are read, whenever that changes."""
+    """From outside: shard files found and how far they are read, whenever that changes.
+
+    `how`: what `bytes_done` rests on, joined by ` + `: closed (files that were open and are closed), order (files before the first open
+    one), offset, mapped (resident file pages of one process), counters (bytes read by processes); empty before any file is opened.
+    """
 
     kind: ClassVar[str] = "weight_progress"
     shards: int
     shards_done: int
     bytes: int
     bytes_done: int
+    how: str = ""
     files: tuple[ShardFile, ...] = ()
     """only those open or mapped at the moment"""
 

@@ -1,0 +1,60 @@
+"""Where words go: answers to stdout, everything said on the way to stderr. With `--json` stdout holds one document and nothing else."""
+
+import json
+import sys
+from typing import Any, NoReturn
+
+import click
+
+from firsttoken.history.runs import RunFolder, RunNotFound, find
+from firsttoken.model.result import Result
+from firsttoken.report.document import result_document, to_json
+from firsttoken.report.text import summary
+
+run_argument = click.argument("run", required=False, metavar="[RUN]")
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout (schema firsttoken/1), nothing else.")
+
+
+class Problem(click.ClickException):
+    """What happened, what was tried, what to do. `exit_code` 1 unless given."""
+
+    def __init__(self, message: str, code: int = 1) -> None:
+        super().__init__(message)
+        self.exit_code = code
+
+    def show(self, file: Any = None) -> None:
+        click.echo(f"firsttoken: {self.message}", err=True)
+
+
+def note(text: str) -> None:
+    """Said on the way; a closed or full stderr never stops us."""
+    try:
+        click.echo(f"firsttoken: {text}", err=True)
+    except OSError:
+        pass
+
+
+def find_run(name: str | None) -> RunFolder:
+    try:
+        return find(name)
+    except RunNotFound as error:
+        raise Problem(str(error), 2) from error
+    except OSError as error:
+        raise Problem(f"the runs' folder cannot be read: {error}; set FIRSTTOKEN_HOME to a folder of yours") from error
+
+
+def answer(result: Result, as_json: bool) -> None:
+    click.echo(to_json(result_document(result)) if as_json else summary(result))
+
+
+def print_document(doc: dict[str, Any]) -> None:
+    click.echo(to_json(doc))
+
+
+def json_line(fields: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(fields, ensure_ascii=False, separators=(",", ":")) + "\n")
+    sys.stdout.flush()
+
+
+def give_up(message: str, code: int = 1) -> NoReturn:
+    raise Problem(message, code)

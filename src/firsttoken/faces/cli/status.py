@@ -1,0 +1,54 @@
+"""`firsttoken status`: the state of a run from its recorded events; without a run, the list of runs."""
+
+from typing import Any
+
+import click
+
+from firsttoken.faces.cli.say import answer, find_run, json_option, note, print_document, run_argument
+from firsttoken.history.runs import RunFolder, runs
+from firsttoken.report.document import document
+from firsttoken.session.follow import result_of
+from firsttoken.session.replay import replay
+from firsttoken.session.tend import run_state
+
+
+@click.command()
+@run_argument
+@json_option
+def command(run: str | None, as_json: bool) -> int:
+    """What RUN is doing now. Without RUN: all runs, the latest last."""
+    if run is None:
+        return list_runs(runs(), as_json)
+    folder = find_run(run)
+    answer(result_of(folder, replay(folder.events()).state), as_json)
+    if run_state(folder) == "left":
+        note(f"the keeper of this run is gone and processes of it still live; `firsttoken cleanup {folder.name}` ends them")
+    return 0
+
+
+def list_runs(folders: list[RunFolder], as_json: bool) -> int:
+    rows = [row(folder) for folder in folders]
+    if as_json:
+        print_document(document("runs", runs=rows))
+        return 0
+    if not rows:
+        click.echo("no runs yet; `firsttoken run -- COMMAND` makes one")
+    for fields in rows:
+        said = f"{fields['run']:<46} {fields['state']:<8} {fields['verdict'] or '-':<10} {fields['phase'] or '-':<17}"
+        click.echo(f"{said} {' '.join(fields['command'])[:60]}")
+    return 0
+
+
+def row(folder: RunFolder) -> dict[str, Any]:
+    known = folder.result()
+    return {
+        "run": folder.name,
+        "state": run_state(folder),
+        "verdict": known.get("verdict"),
+        "phase": known.get("phase"),
+        "engine": (known.get("engine") or {}).get("name"),
+        "elapsed_s": known.get("elapsed_s"),
+        "command": known.get("command") or folder.spec().get("command") or [],
+        "started_at": known.get("started_at"),
+        "folder": str(folder.path),
+    }

@@ -1,0 +1,35 @@
+"""`firsttoken stop`: the end of a run and of everything that it started."""
+
+import asyncio
+
+import click
+
+from firsttoken.faces.cli.say import find_run, give_up, json_option, print_document, run_argument
+from firsttoken.report.document import document
+from firsttoken.session.tend import stop
+
+
+@click.command()
+@run_argument
+@click.option("--force", is_flag=True, help="Escalate to SIGKILL also where the server was ready and drains.")
+@click.option(
+    "--max-wait", type=click.FloatRange(min=0), default=120.0, show_default=True, metavar="S", help="Give up waiting after S seconds."
+)
+@json_option
+def command(run: str | None, force: bool, max_wait: float, as_json: bool) -> int:
+    """End RUN (the latest where none is named); returns when no process of it is left.
+
+    A server that starts is ended by a ladder of signals; one that was ready gets a single SIGTERM and may drain (--force cuts that short).
+    """
+    folder = find_run(run)
+    stopped = asyncio.run(stop(folder, force=force, max_wait=max_wait))
+    if as_json:
+        print_document(document("stopped", run=folder.name, was=stopped.was, ended=stopped.ended, left=list(stopped.left)))
+    else:
+        click.echo(f"{folder.name}: {stopped.text}")
+    if stopped.left:
+        give_up(
+            f"processes of the run are still there: {', '.join(map(str, stopped.left))}; `firsttoken stop --force {folder.name}` ends them",
+            75,
+        )
+    return 0

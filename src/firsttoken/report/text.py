@@ -1,0 +1,74 @@
+"""Results for people: one line at a change, a short summary at the end. Plain text; colour is the face's business."""
+
+from firsttoken.model.result import Result
+from firsttoken.model.words import Verdict
+
+_RULE = 72
+
+
+def change_line(result: Result) -> str:
+    """`  12.3 s  slow      weights  12 of 64 shards, 120 MB/s`"""
+    return f"{result.elapsed_s or 0:7.1f} s  {result.verdict:<9}  {result.reason}"
+
+
+def summary(result: Result) -> str:
+    """The whole answer in a screenful: verdict and reason, phases with durations, endpoint, weights, timers, what comes next."""
+    lines = [f"{result.verdict.upper()}: {result.reason}"]
+    lines += [f"  proof: {fact}" for fact in result.proof if result.verdict is not Verdict.READY]
+    lines += ["", *_facts(result)]
+    if result.phases:
+        lines += ["", "  phase              began   took     ranks done"]
+        lines += [f"  {row.name:<17}{row.began_s:7.1f} s {_took(row.seconds):>8}  {row.ranks_done}" for row in result.phases]
+    if result.requests:
+        lines += ["", "  requests of ours:"]
+        for row in result.requests:
+            token = f"first token after {row.first_token_s:.2f} s" if row.first_token_s is not None else "no token time"
+            sane = "" if row.sane is not False else "  (not sane)"
+            lines.append(f"    {row.kind}: {row.status or row.error}, {token}, {row.text!r}{sane}")
+    running = [timer for timer in result.timers if timer.fires_in_s is not None]
+    if running:
+        lines += ["", "  timers of the engine:"]
+        lines += [f"    {timer.name}: {timer.seconds:.0f} s, ends the start in {timer.fires_in_s:.0f} s" for timer in running]
+    if result.not_checked:
+        lines += ["", "  not checked:", *(f"    {text}" for text in result.not_checked)]
+    if result.next:
+        lines += ["", "  next:", *(f"    {command}" for command in result.next)]
+    return "\n".join(lines)
+
+
+def run_row(result: Result) -> str:
+    """One line in a list of runs."""
+    command = " ".join(result.command)
+    return f"{result.run or '-':<44} {result.verdict:<9} {result.phase or '-':<16} {result.engine.name or '-':<10} {command[:60]}"
+
+
+def _facts(result: Result) -> list[str]:
+    version = f" {result.engine.version}" if result.engine.version else ""
+    rows = [
+        ("engine", f"{result.engine.name or 'not recognised'}{version}"),
+        ("command", " ".join(result.command)),
+        ("endpoint", " ".join(filter(None, (result.endpoint.url, result.endpoint.model and f"(model {result.endpoint.model})")))),
+        ("weights", _weights(result)),
+        ("memory", _memory(result)),
+        ("run", result.folder or result.run or ""),
+    ]
+    return [f"  {name:<9} {text}" for name, text in rows if text]
+
+
+def _weights(result: Result) -> str:
+    w = result.weights
+    parts = [f"{w.shards_done}/{w.shards} shards" if w.shards else "", f"{w.bytes / 1e9:.2f} GB" if w.bytes else ""]
+    parts.append(f"in {w.seconds:.1f} s" if w.seconds is not None else "")
+    parts.append(f"{w.bytes_per_s / 1e6:.0f} MB/s" if w.bytes_per_s else "")
+    return ", ".join(part for part in parts if part)
+
+
+def _memory(result: Result) -> str:
+    if not result.memory or result.memory.get("unique") is None:
+        return ""
+    unique, shared = result.memory["unique"] or 0, result.memory["shared"] or 0
+    return f"{unique / 1e9:.2f} GB of its own, {shared / 1e9:.2f} GB shared (page cache and shared memory, counted once)"
+
+
+def _took(seconds: float | None) -> str:
+    return f"{seconds:.1f} s" if seconds is not None else "…"

@@ -1,0 +1,104 @@
+"""A run's events and log as one live stream: what the folder holds first, then what the keeper sends, without a gap between.
+
+Where no keeper answers, the folder alone is followed for as long as something of ours may still append to it.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+
+from firsttoken.history.runs import RunFolder
+from firsttoken.model import codec
+from firsttoken.model.events import Event
+from firsttoken.session.link import KeeperGone, Link, LogBytes
+
+_POLL = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The stream is over. `orderly`: the keeper said farewell; else it is gone."""
+
+    orderly: bool
+    code: int | None = None
+    signal: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """All that was stored has been told; what follows is new."""
+
+
+Item = Event | LogBytes | Live | Ended
+
+
+@dataclass(slots=True)
+class RunStream:
+    """`hello` names us to the keeper. `log_from` None: no log wanted. `link` is set while the keeper answers."""
+
+    folder: RunFolder
+    hello: str
+    log_from: int | None = None
+    link: Link | None = None
+    seq: int = -1
+    connected: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def items(self, *, still_written: Callable[[], bool] = lambda: False) -> AsyncIterator[Item]:
+        """`still_written` says, after the keeper's death, whether somebody still appends to the folder."""
+        for item in self._stored():
+            yield item
+        try:
+            self.link = await Link.connect(self._socket(), self.hello, events_from=self.seq + 1, log_from=self.log_from)
+        except KeeperGone:
+            self.link = None
+        else:
+            self.connected.set()
+            yield Live()
+            async for message in self.link.messages():
+                if isinstance(message, LogBytes):
+                    self.log_from = message.offset + len(message.data)
+                    yield message
+                elif "events" in message:
+                    for event in self._new(message["events"]):
+                        yield event
+                elif "behind" in message:
+                    for item in self._stored():
+                        yield item
+                elif "ended" in message:
+                    ended = message["ended"] or {}
+                    await self.link.close()
+                    yield Ended(True, ended.get("code"), ended.get("signal"))
+                    return
+            await self.link.close()
+            self.link = None
+        while True:
+            more = still_written()
+            for item in self._stored():
+                yield item
+            if not more:
+                break
+            await asyncio.sleep(_POLL)
+        yield Ended(False)
+
+    def _socket(self) -> str:
+        return str(self.folder.keeper().get("socket") or self.folder.path / "control.sock")
+
+    def _stored(self) -> Iterator[Event | LogBytes]:
+        for event in self.folder.events():
+            if event.seq > self.seq:
+                self.seq = event.seq
+                yield event
+        if self.log_from is not None:
+            for offset, data in self.folder.log(self.log_from):
+                self.log_from = offset + len(data)
+                yield LogBytes(offset, 0.0, data)
+
+    def _new(self, raw: list[dict[str, object]]) -> Iterator[Event]:
+        for fields in raw:
+            try:
+                event = codec.from_fields(fields)
+            except (KeyError, TypeError, ValueError):
+                continue
+            if event.seq > self.seq:
+                self.seq = event.seq
+                yield event

@@ -1,0 +1,82 @@
+"""The definitions of phases: earliest that some rank has not left, outer before inner, between two phases the earlier one."""
+
+from story import Story, plan, ranks
+
+from firsttoken.judge import phases
+from firsttoken.model.words import Edge, Phase
+
+
+def phase(story: Story) -> Phase:
+    return story.state.decision.phase
+
+
+def seconds(story: Story) -> dict[Phase, float | None]:
+    return {time.phase: time.seconds for time in phases.times(story.state.book, story.state.plan.sizes.ranks_here)}
+
+
+def test_before_any_line_it_is_process_start() -> None:
+    assert phase(Story().launch()) is Phase.PROCESS_START
+
+
+def test_between_two_phases_the_earlier_one_counts() -> None:
+    assert phase(Story().launch().line(Phase.WEIGHTS).line(Phase.WEIGHTS, Edge.END)) is Phase.WEIGHTS
+
+
+def test_a_phase_without_an_end_line_ends_where_the_next_begins() -> None:
+    story = Story().launch().line(Phase.CONFIG)
+    story.t = 7
+    story.line(Phase.DISTRIBUTED_INIT)
+    assert phase(story) is Phase.DISTRIBUTED_INIT
+    assert seconds(story)[Phase.CONFIG] == 7
+
+
+def test_a_phase_inside_another_does_not_replace_it() -> None:
+    story = Story().launch().line(Phase.GRAPH_CAPTURE).line(Phase.WARMUP)
+    assert phase(story) is Phase.GRAPH_CAPTURE
+    assert phase(story.line(Phase.GRAPH_CAPTURE, Edge.END)) is Phase.WARMUP
+
+
+def test_the_rank_that_is_last_decides() -> None:
+    story = Story().launch(ranks(2))
+    for rank in (0, 1):
+        story.line(Phase.WEIGHTS, rank=rank)
+    story.line(Phase.WEIGHTS, Edge.END, rank=0).line(Phase.KV_CACHE, rank=0)
+    assert phase(story) is Phase.WEIGHTS
+    assert phases.behind(story.state.book, 2) == (1,)
+
+
+def test_a_rank_that_never_logged_is_where_the_shared_lines_are() -> None:
+    story = Story().launch(ranks(2)).line(Phase.CONFIG).line(Phase.DISTRIBUTED_INIT, rank=0)
+    assert phase(story) is Phase.CONFIG
+    assert phases.behind(story.state.book, 2) == (1,)
+
+
+def test_an_end_that_one_rank_logs_for_all_ends_it_for_all() -> None:
+    story = Story().launch(ranks(2))
+    for rank in (0, 1):
+        story.line(Phase.WEIGHTS, rank=rank)
+    story.line(Phase.WEIGHTS, Edge.END).line(Phase.KV_CACHE)
+    assert phase(story) is Phase.KV_CACHE
+
+
+def test_a_missed_end_line_does_not_hold_the_phase_for_ever() -> None:
+    story = Story().launch().line(Phase.WEIGHTS).line(Phase.KV_CACHE).line(Phase.WARMUP).listen()
+    assert phase(story) is Phase.LISTENING
+
+
+def test_seconds_run_from_the_first_begin_to_the_last_end() -> None:
+    story = Story().launch(ranks(2))
+    story.t = 10
+    story.line(Phase.WEIGHTS, rank=0).line(Phase.WEIGHTS, rank=1)
+    story.t = 30
+    story.line(Phase.WEIGHTS, Edge.END, rank=0)
+    assert seconds(story)[Phase.WEIGHTS] is None
+    story.t = 32
+    story.line(Phase.WEIGHTS, Edge.END, rank=1)
+    assert seconds(story)[Phase.WEIGHTS] == 22
+
+
+def test_the_order_is_the_profiles() -> None:
+    order = (Phase.PROCESS_START, Phase.COMPILE, Phase.KV_CACHE, Phase.LISTENING, Phase.FIRST_TOKEN)
+    story = Story().launch(plan(phases=order)).line(Phase.COMPILE).line(Phase.KV_CACHE)
+    assert [time.phase for time in phases.times(story.state.book, 1)] == [Phase.PROCESS_START, Phase.COMPILE, Phase.KV_CACHE]
