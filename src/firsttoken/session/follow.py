@@ -1,7 +1,8 @@
 """A face's view of a run: the same events through the same judge, until there is something to say or to return."""
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 
 from firsttoken.history.runs import RunFolder
@@ -14,8 +15,8 @@ from firsttoken.model.exits import decision
 from firsttoken.model.plan import Policy
 from firsttoken.model.result import Result
 from firsttoken.model.words import Verdict
-from firsttoken.session.link import LogBytes
-from firsttoken.session.stream import Ended, Live, RunStream
+from firsttoken.session.link import KeeperGone, LogBytes
+from firsttoken.session.stream import Ended, Item, Live, RunStream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,12 +37,13 @@ def _nothing(*_: object) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class Follower:
-    """`patience` replaces the recorded policy's thresholds where the caller has its own. Callbacks are called in order, never in parallel.
-
-    `on_change` gets a result at each new verdict, phase or reason class; `on_log` raw server output; `on_event` every event.
+    """`hello`: `face` for the one whose death the run may follow, else `control`. `patience` replaces the recorded policy's thresholds
+    where the caller has its own. Callbacks are called in order, never in parallel: `on_change` gets a result at each new verdict or
+    phase, `on_log` raw server output, `on_event` every event.
     """
 
     folder: RunFolder
+    hello: str = "control"
     log_from: int | None = None
     patience: Callable[[Policy], Policy] = lambda policy: policy
     on_change: Callable[[Result], None] = _nothing
@@ -49,9 +51,12 @@ class Follower:
     on_event: Callable[[Event], None] = _nothing
     state: State = field(default_factory=initial)
     stream: RunStream = field(init=False)
+    _items: AsyncIterator[Item] = field(init=False)
+    _shown: tuple[str, str] | None = None
 
     def __post_init__(self) -> None:
-        self.stream = RunStream(self.folder, "face", log_from=self.log_from)
+        self.stream = RunStream(self.folder, self.hello, log_from=self.log_from)
+        self._items = self.stream.items(still_written=self._still_written)
 
     async def until_decided(self, *, max_wait: float | None = None) -> Seen:
         """Returns at the first decision, at the run's end, or after `max_wait` seconds."""
@@ -60,22 +65,42 @@ class Follower:
     async def until_end(self) -> Seen:
         return await self._follow(stop_at_decision=False, max_wait=None)
 
+    async def resume_until_end(self) -> Seen:
+        """Goes on after `until_decided`, on the same stream."""
+        return await self._follow(stop_at_decision=False, max_wait=None)
+
+    async def say_bye(self) -> None:
+        """Leaving is no death."""
+        if self.stream.link is not None:
+            with contextlib.suppress(KeeperGone):
+                await self.stream.link.send({"bye": True})
+
+    def stored(self) -> Result:
+        """The result of what the folder holds, without following."""
+        for event in self.folder.events():
+            self.state = advance(self.state, event)
+        return self.result()
+
+    def socket(self) -> str:
+        return self.stream.socket()
+
     def result(self) -> Result:
-        return result(self.state, str(self.folder.path))
+        """A run whose launch was not recorded is known by its folder's name."""
+        found = result(self.state, str(self.folder.path))
+        return found if found.run else replace(found, run=self.folder.name)
 
     async def _follow(self, *, stop_at_decision: bool, max_wait: float | None) -> Seen:
-        shown: tuple[str, str] | None = None
         live = False  # while the folder is read, a verdict of the past is no decision
         try:
             async with asyncio.timeout(max_wait):
-                async for item in self.stream.items(still_written=self._still_written):
+                async for item in self._items:
                     match item:
                         case Event():
                             self.state = advance(self.state, item)
                             self.on_event(item)
                             at = (self.state.decision.verdict, self.state.decision.phase)
-                            if at != shown:
-                                shown = at
+                            if at != self._shown:
+                                self._shown = at
                                 self.on_change(self.result())
                             live = self.stream.connected.is_set()
                         case Live():
@@ -99,9 +124,3 @@ class Follower:
         if not isinstance(holder, dict) or self.folder.keeper().get("ended") is not None:
             return False
         return Procfs().alive(int(holder["pid"]), int(holder["start"]))
-
-
-def result_of(folder: RunFolder, state: State) -> Result:
-    """The result of a folded folder; what the folder alone tells (nothing was recorded, the keeper is gone) is added."""
-    found = result(state, str(folder.path))
-    return replace(found, run=found.run or folder.name)

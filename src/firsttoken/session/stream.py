@@ -48,7 +48,7 @@ class RunStream:
         for item in self._stored():
             yield item
         try:
-            self.link = await Link.connect(self._socket(), self.hello, events_from=self.seq + 1, log_from=self.log_from)
+            self.link = await Link.connect(self.socket(), self.hello, events_from=self.seq + 1, log_from=self.log_from)
         except KeeperGone:
             self.link = None
         else:
@@ -80,7 +80,7 @@ class RunStream:
             await asyncio.sleep(_POLL)
         yield Ended(False)
 
-    def _socket(self) -> str:
+    def socket(self) -> str:
         return str(self.folder.keeper().get("socket") or self.folder.path / "control.sock")
 
     def _stored(self) -> Iterator[Event | LogBytes]:

@@ -1,5 +1,6 @@
 """Where words go: answers to stdout, everything said on the way to stderr. With `--json` stdout holds one document and nothing else."""
 
+import contextlib
 import json
 import sys
 from typing import Any, NoReturn
@@ -20,7 +21,7 @@ class Problem(click.ClickException):
 
     def __init__(self, message: str, code: int = 1) -> None:
         super().__init__(message)
-        self.exit_code = code
+        self.exit_code = code  # type: ignore[misc]  # click's own way; it declares a class variable
 
     def show(self, file: Any = None) -> None:
         click.echo(f"firsttoken: {self.message}", err=True)
@@ -28,10 +29,8 @@ class Problem(click.ClickException):
 
 def note(text: str) -> None:
     """Said on the way; a closed or full stderr never stops us."""
-    try:
+    with contextlib.suppress(OSError):
         click.echo(f"firsttoken: {text}", err=True)
-    except OSError:
-        pass
 
 
 def find_run(name: str | None) -> RunFolder:

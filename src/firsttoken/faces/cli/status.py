@@ -7,8 +7,7 @@ import click
 from firsttoken.faces.cli.say import answer, find_run, json_option, note, print_document, run_argument
 from firsttoken.history.runs import RunFolder, runs
 from firsttoken.report.document import document
-from firsttoken.session.follow import result_of
-from firsttoken.session.replay import replay
+from firsttoken.session.follow import Follower
 from firsttoken.session.tend import run_state
 
 
@@ -20,7 +19,7 @@ def command(run: str | None, as_json: bool) -> int:
     if run is None:
         return list_runs(runs(), as_json)
     folder = find_run(run)
-    answer(result_of(folder, replay(folder.events()).state), as_json)
+    answer(Follower(folder=folder).stored(), as_json)
     if run_state(folder) == "left":
         note(f"the keeper of this run is gone and processes of it still live; `firsttoken cleanup {folder.name}` ends them")
     return 0

@@ -1,13 +1,12 @@
 """`firsttoken wait`: one blocking call in place of many polls. It returns at a decision, or with the state so far."""
 
 import asyncio
-from dataclasses import replace
 
 import click
 
+from firsttoken.faces.cli.patience import Patience
 from firsttoken.faces.cli.say import answer, find_run, json_option, run_argument
 from firsttoken.model.exits import TIMED_OUT
-from firsttoken.model.plan import Policy
 from firsttoken.session.follow import Follower
 
 
@@ -26,21 +25,7 @@ def command(run: str | None, max_wait: float | None, max_waiting: float | None, 
 
     Statuses: 0 ready, 69 failed or crashed, 70 hung, 71 unserving, 75 waiting or stalled beyond patience, 76 unknown, 124 time is up.
     """
-    follower = Follower(folder=find_run(run), patience=patience(max_waiting, stall_patience))
+    follower = Follower(folder=find_run(run), patience=Patience(max_waiting, stall_patience))
     seen = asyncio.run(follower.until_decided(max_wait=max_wait))
     answer(seen.result, as_json)
     return seen.code if seen.code is not None else TIMED_OUT
-
-
-class patience:
-    """The policy's thresholds with the caller's own in place of them."""
-
-    def __init__(self, max_waiting: float | None, stall_patience: float | None) -> None:
-        self._max_waiting, self._stall = max_waiting, stall_patience
-
-    def __call__(self, policy: Policy) -> Policy:
-        if self._max_waiting is not None:
-            policy = replace(policy, max_waiting=self._max_waiting)
-        if self._stall is not None:
-            policy = replace(policy, stall_patience=self._stall, long_stall_patience=self._stall)
-        return policy

@@ -1,0 +1,140 @@
+"""What stands before a message: wrappers' prefixes (compose, journald, Kubernetes, Ray, mpirun), then the engine's own, in any nesting.
+
+Match on the message, take the rank from whatever tag there was: wrappers change the prefix, never the message. The innermost tag
+wins, for a parent re-emits its children's lines behind its own tag. Stamps are told as Unix time; one without a zone is read as if it
+were UTC and one without a year in the year that was given, so only their differences mean something.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from firsttoken.knowledge.profile import Profile, compiled
+from firsttoken.model.process import RankTag
+
+_MAX_PEELS = 12
+_SAME_CLOCK = 3.0
+_DAY = 86400.0
+_HALF_YEAR = 180 * _DAY
+
+_NUMBERS = ("rank", "dp", "pp", "tp", "ep", "pid")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peeled:
+    message: str
+    tag: RankTag | None = None
+    stamp: float | None = None
+    level: str | None = None
+    file: str | None = None
+
+
+class Peeler:
+    """Peels one engine's prefixes. It remembers how far the wrapper's clock is from the engine's, and when a year or a day turned."""
+
+    def __init__(self, wrappers: Profile, engine: Profile | None, year: int) -> None:
+        self._year = year
+        self._skew: float | None = None
+        self._last: float | None = None
+        self._retag(wrappers, engine)
+
+    def peel(self, text: str) -> Peeled:
+        """Never raises; text without a prefix comes back as it is."""
+        groups: dict[str, str] = {}
+        outer = inner = None
+        for _ in range(_MAX_PEELS):
+            found = self._one(text)
+            if found is None:
+                break
+            match, own = found
+            text = text[match.end() :]
+            told = {name: value for name, value in match.groupdict().items() if value is not None}
+            stamp = told.pop("stamp", None)
+            if stamp is not None and own:
+                inner = stamp
+            elif stamp is not None and (outer is None or len(outer) < len(stamp)):
+                outer = stamp
+            if "name" in told:
+                groups = {name: value for name, value in groups.items() if name not in (*_NUMBERS, "name")}
+            groups |= told
+        return Peeled(message=text, tag=_tag(groups), stamp=self._stamp(outer, inner), level=groups.get("level"), file=groups.get("file"))
+
+    def engine(self, wrappers: Profile, engine: Profile | None) -> None:
+        """From now on with the prefixes of another engine; the clocks are kept."""
+        self._retag(wrappers, engine)
+
+    def _retag(self, wrappers: Profile, engine: Profile | None) -> None:
+        own = engine.prefix if engine is not None else None
+        self._own = [compiled(pattern) for pattern in own.patterns] if own else []
+        self._wrappers = [compiled(pattern) for pattern in wrappers.prefix.patterns]
+        self._formats = (*(own.stamp_formats if own else ()), *wrappers.prefix.stamp_formats)
+
+    def _one(self, text: str) -> tuple[re.Match[str], bool] | None:
+        for own, patterns in ((True, self._own), (False, self._wrappers)):
+            for pattern in patterns:
+                match = pattern.match(text)
+                if match is not None and match.end():
+                    return match, own
+        return None
+
+    def _stamp(self, outer: str | None, inner: str | None) -> float | None:
+        wrapped = read_stamp(outer, self._formats, self._year) if outer is not None else None
+        own = read_stamp(inner, self._formats, self._year) if inner is not None else None
+        if wrapped is not None and own is not None:
+            skew = own - wrapped
+            self._skew = 0.0 if abs(skew) <= _SAME_CLOCK else skew
+        if own is None and wrapped is not None:
+            own = wrapped + (self._skew or 0.0)
+        if own is None:
+            return None
+        if self._last is not None and self._last - own > _HALF_YEAR:
+            own = _next_year(own)
+        self._last = own
+        return own
+
+
+def read_stamp(text: str, formats: Sequence[str], year: int) -> float | None:
+    """Unix seconds, or None where no format fits. A clock without a date is taken on the first of January."""
+    text = text.replace(",", ".")
+    base, _, fraction = text.partition(".")
+    for form in formats:
+        try:
+            if form == "iso":
+                at = datetime.fromisoformat(text)
+                return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
+            if "%Y" in form:
+                at = datetime.strptime(base, form)
+            elif "%d" in form:
+                at = datetime.strptime(f"{year} {base}", f"%Y {form}")
+            else:
+                at = datetime.strptime(f"{year} 1 1 {base}", f"%Y %m %d {form}")
+            seconds = at.replace(tzinfo=UTC).timestamp()
+            return seconds + float(f"0.{fraction}") if fraction.isdigit() and fraction.isascii() else seconds
+        except (ValueError, OverflowError):
+            continue
+    return None
+
+
+def _next_year(stamp: float) -> float:
+    at = datetime.fromtimestamp(stamp, UTC)
+    try:
+        return at.replace(year=at.year + 1).timestamp()
+    except ValueError:
+        return (at + timedelta(days=366)).timestamp()
+
+
+def _tag(groups: dict[str, str]) -> RankTag | None:
+    numbers = {name: int(groups[name]) for name in _NUMBERS if groups.get(name, "").isdecimal() and len(groups[name]) < 10}
+    name = groups.get("name")
+    if not numbers and name is None:
+        return None
+    return RankTag(
+        name=name,
+        rank=numbers.get("rank"),
+        dp=numbers.get("dp"),
+        pp=numbers.get("pp"),
+        tp=numbers.get("tp"),
+        ep=numbers.get("ep"),
+        pid=numbers.get("pid"),
+    )

@@ -1,0 +1,90 @@
+"""A launch: a folder, a plan, a keeper. What is written is masked; the real arguments go to the keeper through a pipe."""
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from firsttoken import __version__
+from firsttoken.history.runs import RunFolder, create
+from firsttoken.launch.spec import LaunchSpec
+from firsttoken.launch.start import KeeperHandle, StartError, start_keeper
+from firsttoken.model.codec import encode
+from firsttoken.model.events import Body, Event, LaunchFailed, Planned
+from firsttoken.model.plan import Plan, Policy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What the user asked for. `observer`: the command of an observer, but for its folder."""
+
+    argv: tuple[str, ...]
+    plan: Plan
+    policy: Policy
+    observer: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    mark: bool = True
+    pipe: bool = False
+    stdin_fd: int | None = None
+    on_observer_death: str = "keep"
+    api_key_env: str | None = None
+
+
+class LaunchRefused(Exception):
+    """The command could not be started: not found (127), not executable (126)… `folder` holds the record of it."""
+
+    def __init__(self, text: str, code: int, folder: RunFolder) -> None:
+        super().__init__(text)
+        self.code, self.folder = code, folder
+
+
+def launch(asked: Asked) -> tuple[RunFolder, KeeperHandle]:
+    """Starts the server under a keeper. OSError where no run folder can be made; LaunchRefused where the command cannot be started."""
+    folder = create(asked.plan.engine or os.path.basename(asked.argv[0]), datetime.now(UTC))
+    folder.write_json("spec.json", _spec_json(asked))
+    spec = LaunchSpec(
+        run=folder.name,
+        node=os.uname().nodename,
+        argv=asked.argv,
+        shown_argv=asked.plan.command,
+        env=dict(asked.env),
+        mark=asked.mark,
+        pipe=asked.pipe,
+        stdin_fd=asked.stdin_fd,
+        on_observer_death=asked.on_observer_death,
+        observer_argv=(*asked.observer, str(folder.path)),
+        terminates=asked.plan.terminates,
+    )
+    try:
+        return folder, start_keeper(spec, folder.path)
+    except StartError as error:
+        _record_refusal(folder, asked, str(error), error.code)
+        raise LaunchRefused(str(error), error.code, folder) from error
+
+
+def _spec_json(asked: Asked) -> dict[str, Any]:
+    return {
+        "command": list(asked.plan.command),
+        "cwd": os.getcwd(),
+        "plan": msgspec.to_builtins(asked.plan),
+        "policy": msgspec.to_builtins(asked.policy),
+        "api_key_env": asked.api_key_env,
+        "on_observer_death": asked.on_observer_death,
+        "firsttoken": __version__,
+    }
+
+
+def _record_refusal(folder: RunFolder, asked: Asked, text: str, code: int) -> None:
+    """So that `status`, `replay` and `history` tell this run too. The keeper may have recorded some of it already."""
+    if any(isinstance(event.body, LaunchFailed) for event in folder.events()):
+        return
+    last = max((event.seq for event in folder.events()), default=0)
+    bodies: tuple[Body, ...] = (Planned(plan=asked.plan, policy=asked.policy, firsttoken=__version__), LaunchFailed(error=text, code=code))
+    node, now = os.uname().nodename, time.time()
+    with open(folder.events_file, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+        for number, body in enumerate(bodies, start=last + 1):
+            file.write(encode(Event(seq=number, t=0.0, wall=now, node=node, body=body)))

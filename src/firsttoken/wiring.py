@@ -1,0 +1,234 @@
+"""The one module that names concrete hosts and probes: it puts an observer together, and `python -m firsttoken.wiring FOLDER` is one.
+
+The API key is read where the server has it, from the launched process's own arguments and environment, and stays in memory.
+"""
+
+import asyncio
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from firsttoken import __version__
+from firsttoken.history.runs import RunFolder
+from firsttoken.hosts.procfs import Procfs
+from firsttoken.judge.state import State
+from firsttoken.knowledge.load import profiles
+from firsttoken.knowledge.profile import compiled
+from firsttoken.model.events import Body, Missed, Planned
+from firsttoken.model.plan import Plan, Policy
+from firsttoken.model.process import ProcessKey
+from firsttoken.model.redact import mask_argv
+from firsttoken.model.requests import AskForToken, AskHealth, Request
+from firsttoken.model.words import Verdict
+from firsttoken.observe.counters import sample
+from firsttoken.observe.http import FirstTokenProber, first_http
+from firsttoken.observe.http_target import EPHEMERAL_FROM, Target, targets
+from firsttoken.observe.logs import LogReader
+from firsttoken.observe.memory import memory
+from firsttoken.observe.oom import OomWatcher
+from firsttoken.observe.processes import ProcessWatcher
+from firsttoken.observe.sockets import SocketWatcher
+from firsttoken.observe.weights import WeightWatcher
+from firsttoken.plan.make import api_key, make_plan, replan
+from firsttoken.plan.recognise import by_output
+from firsttoken.plan.world import World
+from firsttoken.session.observer import Observer
+
+OBSERVER = (sys.executable, "-m", "firsttoken.wiring")
+"""the command of an observer, but for its run's folder"""
+_GUESS_EVERY = 5.0
+_LARGEST_TEXT = 1 << 20
+
+
+class LocalSenses:
+    """Looks at this machine. One instance a run; it keeps what watchers need between two looks."""
+
+    def __init__(self, folder: RunFolder, plan: Plan, *, key_env: str | None = None, procfs: Procfs | None = None) -> None:
+        self._procfs = procfs or Procfs()
+        self._folder = folder
+        self._key_env = key_env
+        self._key: tuple[str, str] | None = None
+        self._reader = LogReader(profiles(), plan.engine, year=time.gmtime().tm_year)
+        self._processes = ProcessWatcher(self._procfs, os.uname().nodename, title_patterns(plan.engine), mask=mask_argv)
+        self._sockets = SocketWatcher(self._procfs)
+        self._weights = WeightWatcher(self._procfs, plan.weight_files)
+        self._oom = OomWatcher(self._procfs)
+        self._prober: FirstTokenProber | None = None
+        self._replanned_for: object = None
+        self._found_port: int | None = None
+        self._guess_at = 0.0
+        self._memory_at = 0.0
+
+    def log(self, data: bytes, offset: int, wall: float) -> Sequence[Body]:
+        return self._reader.feed(data, offset, wall)
+
+    def log_activity(self) -> Body | None:
+        return self._reader.activity()
+
+    async def sample(self, state: State, interval: float) -> Sequence[Body]:
+        """Counters last: what the other watchers found counts for the same round."""
+        root = state.root
+        if root is None:
+            return ()
+        if self._key is None:
+            self._key = self._read_key(root.pid)
+        keeper = self._folder.keeper()
+        self._processes.exclude = {os.getpid(), *_keeper_pids(keeper)}
+        mark = keeper.get("mark")
+        roots = [root, *([ProcessKey(root.node, keeper["pid"], keeper["start"])] if "start" in keeper else [])]
+        events: list[Body] = [*self._processes.scan(roots, mark=mark.encode() if isinstance(mark, str) else None)]
+        keys = [member.process for member in self._processes.members]
+        pids = [key.pid for key in sorted(keys, key=lambda key: key.pid != root.pid)]
+        serving = state.decision.verdict is Verdict.READY
+        if not serving:
+            events.extend(body for body in (self._sockets.look(pids), self._weights.look(pids)) if body is not None)
+            await self._guess_port(state)
+        events += self._oom.look(keys)
+        if time.monotonic() - self._memory_at >= (60 if serving else 10):
+            self._memory_at = time.monotonic()
+            events.append(memory(self._procfs, pids))
+        events += [*self._processes.missed(), *self._oom.missed()]
+        events.append(sample(self._procfs, keys, interval))
+        return events
+
+    async def ask(self, request: Request, state: State, emit: Callable[[Body], None]) -> None:
+        prober = await self._prober_for(state, emit)
+        if prober is None:
+            emit(Missed(request="a first token", reason="no socket of the run answers HTTP yet"))
+            await asyncio.sleep(2)
+            return
+        match request:
+            case AskForToken():
+                await prober.ask(request.number)
+            case AskHealth():
+                await prober.health()
+
+    def replan(self, state: State) -> Planned | None:
+        """Where the command did not tell the engine or its port, what the server shows does."""
+        plan = state.plan
+        if plan.engine is not None and plan.endpoint.port:
+            return None
+        told = state.facts.get("port")
+        port = int(told) if isinstance(told, int | float) else self._found_port
+        seen = (plan.engine, plan.endpoint.port, self._reader.engine, len(state.members), port)
+        if seen == self._replanned_for:
+            return None
+        self._replanned_for = seen
+        better = self._recognised(plan, state) if plan.engine is None else plan
+        better = replan(better, profiles(), port=port)
+        if better == plan:
+            return None
+        if better.engine != plan.engine:
+            self._processes.title_patterns = title_patterns(better.engine)
+        return Planned(plan=better, policy=state.policy, firsttoken=__version__)
+
+    def _recognised(self, plan: Plan, state: State) -> Plan:
+        """By a child's own command (it tells the most), by what the log says, by a title."""
+        for member in state.members.values():
+            env, cwd = self._surroundings(member.process.pid)
+            better = replan(plan, profiles(), argv=self._procfs.cmdline(member.process.pid), world=local_world(env, cwd))
+            if better.engine is not None:
+                return better
+        engine = self._reader.engine or by_output(profiles(), titles=[member.title for member in state.members.values()])
+        return replan(plan, profiles(), engine=engine) if engine is not None else plan
+
+    async def _guess_port(self, state: State) -> None:
+        """Which of the run's ports is the server, where neither command nor log told; asked seldom, with one GET each."""
+        now = time.monotonic()
+        if state.plan.endpoint.port or state.plan.endpoint.unix_socket or self._found_port or now < self._guess_at:
+            return
+        self._guess_at = now + _GUESS_EVERY
+        claims = state.claims_since is not None
+        found = [one for one in targets(state.sockets, state.plan.endpoint) if claims or (one.port or 0) < EPHEMERAL_FROM]
+        target = await first_http(found) if found else None
+        if target is not None:
+            self._found_port = target.port
+
+    async def _prober_for(self, state: State, emit: Callable[[Body], None]) -> FirstTokenProber | None:
+        if self._prober is not None:
+            return self._prober
+        plan = state.plan
+        profile = profiles().get(plan.engine or "")
+        native = profile.native if profile is not None else None
+        like = Target(
+            routes=plan.routes,
+            task=plan.task,
+            served_model=plan.endpoint.served_model,
+            key=self._key[0] if self._key else None,
+            key_source=self._key[1] if self._key else None,
+            native_body=native.body if native is not None else None,
+            native_text=native.text if native is not None else None,
+        )
+        found = targets(state.sockets, plan.endpoint, like)
+        target = await first_http(found) if len(found) > 1 else (found[0] if found else None)
+        if target is None:
+            return None
+        self._prober = FirstTokenProber(target, emit)
+        return self._prober
+
+    def _read_key(self, pid: int) -> tuple[str, str] | None:
+        if self._key_env is not None and os.environ.get(self._key_env):
+            return os.environ[self._key_env], f"environment {self._key_env}"
+        env, cwd = self._surroundings(pid)
+        return api_key(self._procfs.cmdline(pid), local_world(env, cwd), profiles())
+
+    def _surroundings(self, pid: int) -> tuple[dict[str, str], str]:
+        raw = (self._procfs.environ(pid) or b"").decode("utf8", "surrogateescape")
+        return dict(entry.split("=", 1) for entry in raw.split("\0") if "=" in entry), self._procfs.link(f"{pid}/cwd") or "/"
+
+
+def title_patterns(engine: str | None) -> tuple[re.Pattern[str], ...]:
+    """How this engine's processes are titled; of an unknown one, how any engine's are."""
+    known = profiles()
+    chosen = [known[engine]] if engine is not None and engine in known else list(known.values())
+    return tuple(compiled(title.pattern) for profile in chosen for title in profile.titles)
+
+
+def plan_of(argv: Sequence[str]) -> Plan:
+    """The plan of a command that is about to be launched here."""
+    return make_plan(argv, local_world(dict(os.environ), os.getcwd()), profiles())
+
+
+def local_world(env: Mapping[str, str], cwd: str) -> World:
+    return World(env=env, cwd=cwd, read_text=_read_text, list_folder=_list_folder)
+
+
+def _read_text(path: str) -> str | None:
+    """A small text file (config, script). What is no file, large or not text is None."""
+    try:
+        if not os.path.isfile(path) or os.path.getsize(path) > _LARGEST_TEXT:
+            return None
+        return Path(path).read_text(encoding="utf8")
+    except (OSError, ValueError):
+        return None
+
+
+def _list_folder(path: str) -> tuple[str, ...] | None:
+    try:
+        return tuple(os.listdir(path))
+    except OSError:
+        return None
+
+
+def _keeper_pids(keeper: Mapping[str, object]) -> set[int]:
+    return {int(key["pid"]) for key in (keeper, keeper.get("observer")) if isinstance(key, dict) and "pid" in key}
+
+
+def observe(folder: RunFolder) -> None:
+    """An observer's whole life. It ends by `os._exit`: a probe thread that hangs in the kernel cannot keep it."""
+    spec = folder.spec()
+    plan = msgspec.convert(spec["plan"], Plan)
+    policy = msgspec.convert(spec["policy"], Policy)
+    senses = LocalSenses(folder, plan, key_env=spec.get("api_key_env"))
+    first = (Planned(plan=plan, policy=policy, firsttoken=__version__),)
+    asyncio.run(Observer(folder=folder, senses=senses).run(first))
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    observe(RunFolder(Path(sys.argv[1])))
