@@ -17,6 +17,8 @@ from firsttoken.model.process import ProcessKey
 
 _GONE = (OSError, ValueError)
 _CHUNK = 1 << 16
+_EXITING = 0x00000004
+"""PF_EXITING among a process's flags"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,8 +180,10 @@ class Procfs:
 
     def hides_files(self, pid: int) -> bool:
         """Whether the process is alive but its open files may not be read (another user's); a kernel thread's too."""
-        stat = self.stat(pid)
-        return stat is not None and not stat.dead and not self.names(f"{pid}/fd") and self.link(f"{pid}/exe") is None
+        if self.names(f"{pid}/fd") or self.link(f"{pid}/exe") is not None:
+            return False
+        stat = self.stat(pid)  # read last: one that is ending loses its files first
+        return stat is not None and not stat.dead and not stat.flags & _EXITING
 
     def children(self, pid: int) -> tuple[int, ...] | None:
         """Direct children, zombies too; None where the process is gone or the kernel does not list children (then use `family`)."""

@@ -195,7 +195,8 @@ def _ready_reason(state: State, at: float) -> str:
 
 
 def _insane(state: State) -> bool:
-    return any(answer.sane is False for answer in state.serving.answers)
+    """The last answer tells of all prompts so far."""
+    return bool(state.serving.answers) and state.serving.answers[-1].sane is False
 
 
 def _budget(state: State, phase: Phase, default: float) -> float:

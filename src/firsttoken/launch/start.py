@@ -9,6 +9,7 @@ import json
 import os
 import select
 import signal
+import subprocess
 import sys
 import time
 from dataclasses import dataclass, replace
@@ -89,7 +90,7 @@ def start_keeper(spec: LaunchSpec, folder: Path, *, seconds: float = REPORT_WITH
     life_read, life_write = os.pipe()
     spec_read, spec_write = os.pipe()
     report_read, report_write = os.pipe()
-    passed = {life_read: 3} | ({spec.stdin_fd: 4} if spec.stdin_fd is not None else {})
+    passed = (life_read,) if spec.stdin_fd is None else (life_read, spec.stdin_fd)
     try:
         pid = _spawn(folder, spec_read, report_write, passed)
     except OSError as cause:
@@ -99,8 +100,7 @@ def start_keeper(spec: LaunchSpec, folder: Path, *, seconds: float = REPORT_WITH
     for fd in (life_read, spec_read, report_write):
         os.close(fd)
     try:
-        told = replace(spec, life_fd=3, stdin_fd=None if spec.stdin_fd is None else 4)
-        report = _exchange(told.to_json(), spec_write, report_read, seconds)
+        report = _exchange(replace(spec, life_fd=life_read).to_json(), spec_write, report_read, seconds)
     except BaseException:
         os.close(life_write)
         raise
@@ -126,21 +126,16 @@ def caller_environment() -> dict[bytes, bytes]:
     return env
 
 
-def _spawn(folder: Path, stdin: int, stdout: int, passed: dict[int, int]) -> int:
-    """The keeper's pid, in a session of its own, with standard error ours until it has reported."""
+def _spawn(folder: Path, stdin: int, stdout: int, passed: tuple[int, ...]) -> int:
+    """The keeper's pid, in a session of its own, with standard error ours until it has reported.
+
+    Not by posix_spawn: glibc's leaves its internal signals (32, 33) ignored, and the server would inherit that.
+    """
     root = Path(__file__).resolve().parents[2]
     argv = [sys.executable, "-I", "-S", "-c", _PROGRAM, str(root), str(folder)]
-    high = {os.dup(fd): target for fd, target in passed.items()}  # clear of the numbers that they are to get
-    while any(fd < 10 for fd in high):
-        high = {(os.dup(fd) if fd < 10 else fd): target for fd, target in high.items()}
-    try:
-        actions: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_DUP2, stdin, 0), (os.POSIX_SPAWN_DUP2, stdout, 1)]
-        actions += [(os.POSIX_SPAWN_DUP2, fd, target) for fd, target in high.items()]
-        defaults = [signal.SIGPIPE, signal.SIGINT, signal.SIGCHLD]
-        return os.posix_spawn(sys.executable, argv, caller_environment(), file_actions=actions, setsigmask=(), setsigdef=defaults)
-    finally:
-        for fd in high:
-            os.close(fd)
+    process = subprocess.Popen(argv, stdin=stdin, stdout=stdout, env=caller_environment(), pass_fds=passed, start_new_session=True)
+    process.returncode = 0  # the handle waits for it; the object is not to complain that nobody does
+    return process.pid
 
 
 def _exchange(spec: bytes, to: int, back: int, seconds: float) -> dict[str, Any]:

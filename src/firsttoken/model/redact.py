@@ -17,12 +17,17 @@ def mask_argv(argv: Sequence[str]) -> tuple[str, ...]:
     what stands inside JSON arguments and shell strings."""
     masked: list[str] = []
     behind: str | None = None  # the secret flag whose values are being read
+    shell = False  # the next argument is a shell's command string
     for token in argv:
-        if token.startswith("-"):
+        if shell and not token.startswith("-"):
+            masked.append(mask_text(token))
+            shell = False
+        elif token.startswith("-"):
             flag, equals, value = token.partition("=")
             behind = flag if not equals and _secret_name(flag) else None
             named = bool(equals) and _secret_name(flag) and _is_secret_value(flag, value)
             masked.append(f"{flag}={MASK}" if named else mask_text(token))
+            shell = _SHELL_STRING.fullmatch(token) is not None
         elif behind is not None:
             masked.append(MASK if _is_secret_value(behind, token) else token)
             # argparse lists: `--api-key one two`; other flags take one value, and what follows is a positional argument
@@ -81,6 +86,7 @@ _DESCRIBES = frozenset({
 """Last words that make a name tell *about* a secret: `password_file`, `api-key-env`."""
 _SWITCHES = frozenset({"allow", "enable", "disable", "no", "skip", "return"})
 
+_SHELL_STRING = re.compile(r"-[a-z]*c")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*")
 _PLAIN = re.compile(r"(?:none|null|true|false|nil|\*+|\$\w+|\$\{\w+\}|<[^<>]*>)?", re.I)
 _NUMBERS = re.compile(r"[\d.,eE+\-\s\[\]()]+")
@@ -101,7 +107,7 @@ _SHAPES = tuple(
 )
 _NAMED = re.compile(
     r"""(?<![A-Za-z0-9_.\-])(?P<dashes>-{0,2})(?P<name>[A-Za-z_][A-Za-z0-9_.\-]{0,80})
-        (?:(?P<close>\\*["'])?\s{0,4}(?:=|:(?!//))\s{0,4}|(?P<gap>[ \t]+))""",
+        (?:(?P<close>\\*["'])?(?:[ \t]{0,4}:(?!//)[ \t]{0,4}|[ \t]{1,4}=[ \t]{0,4}|=)|(?P<gap>[ \t]+))""",
     re.X,
 )
 _VALUE = re.compile(
@@ -133,7 +139,8 @@ def _is_secret_value(name: str, value: str) -> bool:
     """Switches, references to variables and what is masked already are no secrets; nor is a number behind a name that counts tokens."""
     if _PLAIN.fullmatch(value):
         return False
-    return not (_words(name)[-1] in ("token", "tokens") and _NUMBERS.fullmatch(value))
+    words = _words(name)
+    return not (words[-1] in ("token", "tokens") and not _OWNERS.intersection(words) and _NUMBERS.fullmatch(value))
 
 
 def _random(value: str) -> bool:

@@ -69,8 +69,8 @@ class FirstTokenProber:
     async def ask(self, prompt_no: int) -> HttpAnswer:
         """One real generation (or embedding, or ranking), for as long as the server takes. `sane` is over all prompts asked so far.
 
-        Numbers that follow each other ask with different prompts. From the second answer on, log probabilities are asked for where that
-        is cheap; a server that refuses or fails with them is asked without.
+        Numbers that follow each other ask with different prompts. Log probabilities are read where a server gives them and never asked
+        for: a path of their own may have to be compiled first (measured: 19 s on vLLM 0.32 for CPU).
         """
         if not self._listed:
             await self.models()
@@ -94,31 +94,18 @@ class FirstTokenProber:
         return self._tell(self._conclude(kept, prompt_no))
 
     async def _ask_by(self, way: Way, prompt_no: int) -> "_Asked":
-        """One way, in up to three forms: with log probabilities where they are cheap, streamed, whole."""
-        plain = way.kind is not ProbeKind.COMPLETION or not self._spoken or prompt_no in self._spoken
-        if plain:
-            return await self._ask_form(way, prompt_no, logprobs=False)
-        first = await self._ask_form(way, prompt_no, logprobs=True)
-        if first.brought or first.got.status in _FINAL:
-            return first
-        self._miss("log probabilities", first.got)
-        asked = await self._ask_form(way, prompt_no, logprobs=False)
-        refused = first.got.status is not None and 400 <= first.got.status < 500
-        # a server that died of the first request tells in its first answer what happened, and nothing in the second
-        return first if asked.got.status is None and not refused else asked
-
-    async def _ask_form(self, way: Way, prompt_no: int, *, logprobs: bool) -> "_Asked":
+        """One way: streamed, and whole where the server refuses to stream."""
         stream = way.generates and self._streams
-        asked = await self._post(way, prompt_no, stream=stream, logprobs=logprobs)
+        asked = await self._post(way, prompt_no, stream=stream)
         if stream and asked.got.status is not None and refuses_stream(asked.got.status, _told(asked.got)):
             self._streams = False
             self._miss("the time of the first token", asked.got)
-            asked = await self._post(way, prompt_no, stream=False, logprobs=logprobs)
+            asked = await self._post(way, prompt_no, stream=False)
         return asked
 
-    async def _post(self, way: Way, prompt_no: int, *, stream: bool, logprobs: bool) -> "_Asked":
+    async def _post(self, way: Way, prompt_no: int, *, stream: bool) -> "_Asked":
         model = self._model or self.target.served_model
-        body = body_for(way, self.target, prompt_no, model, stream=stream, logprobs=logprobs)
+        body = body_for(way, self.target, prompt_no, model, stream=stream)
         parser, reading = StreamParser(), Reading(text_path=self.target.native_text if way.kind is ProbeKind.NATIVE else None)
 
         def take(chunk: bytes, at: float) -> bool:

@@ -75,14 +75,14 @@ def ways(target: Target) -> tuple[Way, ...]:
             return (*generate, *embed, *rerank)
 
 
-def body_for(way: Way, target: Target, prompt_no: int, model: str | None, *, stream: bool, logprobs: bool) -> dict[str, Any]:
+def body_for(way: Way, target: Target, prompt_no: int, model: str | None, *, stream: bool) -> dict[str, Any]:
     """The request's JSON. `prompt_no` counts from anything: neighbours give different prompts."""
     prompt = PROMPTS[prompt_no % len(PROMPTS)]
     named: dict[str, Any] = {} if model is None else {"model": model}
     generate: dict[str, Any] = {"max_tokens": MAX_TOKENS, "temperature": 0, "stream": stream}
     match way.kind:
         case ProbeKind.COMPLETION:
-            return {**named, "prompt": prompt, **generate, **({"logprobs": 1} if logprobs else {})}
+            return {**named, "prompt": prompt, **generate}
         case ProbeKind.CHAT:
             return {**named, "messages": [{"role": "user", "content": prompt}], **generate}
         case ProbeKind.EMBEDDING:

@@ -36,6 +36,7 @@ class Desk:
         self._numbers = itertools.count(1)
         self._first_request: float | None = None
         self._closed = False
+        self.last_step = time.monotonic()
 
     @property
     def open_requests(self) -> int:
@@ -77,6 +78,7 @@ class Desk:
 
     def step(self, message: dict[str, Any]) -> None:
         """Rank 0 made a step."""
+        self.last_step = time.monotonic()
         self.metrics.running, self.metrics.waiting = message["running"], message["waiting"]
         drafts, drafted, accepted, by_position = message["drafts"]
         self.metrics.drafts = (drafts, drafted, accepted, tuple(by_position))

@@ -20,6 +20,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +44,9 @@ _WITH_FILES = frozenset({Kind.FIFO, Kind.CYCLE, Kind.LOCK, Kind.CONNECT, Kind.DO
 """Kinds that need a run-time folder and the bystander."""
 
 _DRAIN_S = 10.0
+_STILL_S = 1.0
+"""Requests that get no token for so long are not waited for at the end."""
+
 _STOP_S = 1.0
 _PEERS_S = 10.0
 _ROOT = Path(__file__).resolve().parents[2]
@@ -54,6 +58,10 @@ class Interrupted(BaseException):
     def __init__(self, number: int) -> None:
         super().__init__(number)
         self.number = number
+
+
+class AddressTaken(Exception):
+    """The address to listen on cannot be had."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +93,11 @@ class Engine:
             return self._supervise()
         except Interrupted as interrupted:
             return self._interrupted(interrupted.number)
-        except Exception as error:
-            self._journal.line(f"Engine failed to start: {type(error).__name__}: {error}")
+        except AddressTaken as error:
+            self._journal.line(f"Error: {error}")
+            return 1
+        except Exception:
+            self._journal.line(f"Engine hit an exception: {traceback.format_exc().rstrip()}")
             return 1
         finally:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -242,7 +253,7 @@ class Engine:
             until = time.monotonic() + _DRAIN_S
             if self._server is not None:
                 self._server.shutdown()
-            while self._desk.open_requests and time.monotonic() < until:
+            while self._desk.open_requests and time.monotonic() < min(until, self._desk.last_step + _STILL_S):
                 time.sleep(0.02)
         return 0
 

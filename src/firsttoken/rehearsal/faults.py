@@ -60,6 +60,8 @@ class Fault:
 
     def targets(self, ranks: int) -> frozenset[int]:
         """World ranks that the fault hits in a phase of the ranks; for `peer` the rank that is never started."""
+        if self.kind in WHOLE_SERVER:
+            return frozenset({0})
         last = ranks - 1 if self.rank is None else self.rank
         if self.kind is Kind.CYCLE:
             return frozenset({last, (last - 1) % ranks})

@@ -159,10 +159,9 @@ def _bad(sentence: str) -> Refused:
 
 
 def _prompt(body: dict[str, Any]) -> tuple[int, ...]:
-    prompt: Any = body.get("prompt")
-    several = _list(prompt)
-    if several is not None and len(several) == 1 and isinstance(several[0], str | list):
-        prompt = several[0]
+    several = _list(body.get("prompt"))
+    nested = several is not None and len(several) == 1 and not isinstance(several[0], int)
+    prompt: Any = several[0] if several is not None and nested else body.get("prompt")
     if isinstance(prompt, str):
         return tuple(encode(prompt))
     tokens = _list(prompt)
@@ -196,15 +195,13 @@ def _stop(stop: Any) -> tuple[str, ...]:
 def _list(value: Any) -> list[Any] | None:
     if not isinstance(value, list):
         return None
-    items: list[Any] = value
-    return items
+    return list(value)  # pyright: ignore[reportUnknownArgumentType]  # of anything
 
 
 def _mapping(value: Any) -> dict[str, Any] | None:
     if not isinstance(value, dict):
         return None
-    fields: dict[str, Any] = value
-    return fields
+    return dict(value)  # pyright: ignore[reportUnknownArgumentType]  # JSON: of text and anything
 
 
 def _logprobs(body: dict[str, Any], chat: bool) -> int | None:

@@ -44,7 +44,7 @@ def tune(fault: Fault, stage: Stage) -> None:
 
 
 def build(fault: Fault, stage: Stage) -> None:
-    """Child compilers work, one after the other, and this process waits for them."""
+    """Child compilers work, one after the other (each well under a second), and this process waits for them."""
     until = _until(fault)
     for number in itertools.count():
         if time.monotonic() >= until:
@@ -118,7 +118,7 @@ def _compile_unit(number: int) -> None:
     if compiler is None:
         source, arguments = _PYTHON_UNIT, [sys.executable, "-I", "-"]
     else:
-        source = "\n".join(_C_UNIT.replace("NUMBER", str(number * 1000 + n)) for n in range(150))
+        source = "\n".join(_C_UNIT.replace("NUMBER", str(number * 1000 + n)) for n in range(12))
         arguments = [compiler, "-O2", "-S", "-x", "c", "-", "-o", "/dev/null"]
     subprocess.run(arguments, input=source.encode(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
 

@@ -1,0 +1,1 @@
+"""Real engines under firsttoken: how they are installed, started and held against their own logs."""
