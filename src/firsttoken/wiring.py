@@ -19,6 +19,7 @@ from firsttoken.hosts.procfs import Procfs
 from firsttoken.judge.state import State
 from firsttoken.knowledge.load import profiles
 from firsttoken.knowledge.profile import compiled
+from firsttoken.launch.spawn import MASTER_ENV
 from firsttoken.model.events import Body, Missed, Planned
 from firsttoken.model.plan import Plan, Policy
 from firsttoken.model.process import ProcessKey
@@ -226,7 +227,8 @@ def observe(folder: RunFolder) -> None:
     policy = msgspec.convert(spec["policy"], Policy)
     senses = LocalSenses(folder, plan, key_env=spec.get("api_key_env"))
     first = (Planned(plan=plan, policy=policy, firsttoken=__version__),)
-    asyncio.run(Observer(folder=folder, senses=senses).run(first))
+    held = os.environ.get(MASTER_ENV, "")
+    asyncio.run(Observer(folder=folder, senses=senses, master=int(held) if held.isdigit() else None).run(first))
     os._exit(0)
 
 

@@ -24,6 +24,7 @@ from firsttoken.model.process import ProcessKey
 
 _OBSERVER_LEAVES = 3.0
 _KEEPER_ANSWERS = 5.0
+_KEEPER_LEAVES = 6.0
 _STEP = 0.02
 
 
@@ -82,6 +83,7 @@ def finish(
     keeper = Key(record.pid, record.start)
     asked = procfs.alive(*keeper) and _ask_keeper(record, procfs, by, deadline)
     if not asked:
+        record = place.read() or record
         if send(procfs, keeper, signal.SIGKILL):
             _wait_gone(procfs, [keeper], 2.0)
         events = _end_members(record, procfs, by, waits or LadderWaits(), deadline)
@@ -121,6 +123,8 @@ def _ask_keeper(record: KeeperRecord, procfs: Procfs, by: str, deadline: float) 
                 for _ in control.frames(seconds=deadline - time.monotonic()):
                     pass
     except ControlError:
+        # One that is just leaving has closed its socket and writes its last line: it is not killed for that.
+        _wait_gone(procfs, [Key(record.pid, record.start)], _KEEPER_LEAVES)
         return False
     _wait_gone(procfs, [Key(record.pid, record.start)], max(1.0, deadline - time.monotonic()))
     return True

@@ -55,7 +55,7 @@ def last_seq(folder: Folder) -> int:
     try:
         with open(folder.events, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _LAST_BYTES))
-            lines = file.read().split(b"\n")
+            lines = file.read(_LAST_BYTES).split(b"\n")
     except OSError:
         return 0
     found = 0

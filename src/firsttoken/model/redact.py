@@ -86,6 +86,10 @@ _DESCRIBES = frozenset({
 """Last words that make a name tell *about* a secret: `password_file`, `api-key-env`."""
 _SWITCHES = frozenset({"allow", "enable", "disable", "no", "skip", "return"})
 
+_HINT = re.compile(
+    r"(?i:key|token|secret|pass|pwd|credential|authorization|bearer)|(?:hf|gh\w|pat|r8)_|(?:sk|pat|api|xox\w)-|A[KS]IA|AIza|eyJ|@"
+)
+"""Most lines have none of these, and then no secret."""
 _SHELL_STRING = re.compile(r"-[a-z]*c")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*")
 _PLAIN = re.compile(r"(?:none|null|true|false|nil|\*+|\$\w+|\$\{\w+\}|<[^<>]*>)?", re.I)
@@ -149,6 +153,8 @@ def _random(value: str) -> bool:
 
 
 def _merged(text: str) -> list[tuple[int, int]]:
+    if _HINT.search(text) is None:
+        return []
     merged: list[tuple[int, int]] = []
     for begin, end in sorted(span for span in _spans(text) if span[0] < span[1]):
         if merged and begin <= merged[-1][1]:

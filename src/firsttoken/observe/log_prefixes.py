@@ -17,6 +17,7 @@ _MAX_PEELS = 12
 _SAME_CLOCK = 3.0
 _DAY = 86400.0
 _HALF_YEAR = 180 * _DAY
+_YEAR = re.compile(r"\d{4}-")
 
 _NUMBERS = ("rank", "dp", "pp", "tp", "ep", "pid")
 
@@ -35,8 +36,9 @@ class Peeler:
 
     def __init__(self, wrappers: Profile, engine: Profile | None, year: int) -> None:
         self._year = year
-        self._skew: float | None = None
-        self._last: float | None = None
+        self._skew = 0.0
+        self._last: list[float | None] = [None, None]
+        self._turns = [0, 0]
         self._retag(wrappers, engine)
 
     def peel(self, text: str) -> Peeled:
@@ -79,19 +81,29 @@ class Peeler:
         return None
 
     def _stamp(self, outer: str | None, inner: str | None) -> float | None:
-        wrapped = read_stamp(outer, self._formats, self._year) if outer is not None else None
-        own = read_stamp(inner, self._formats, self._year) if inner is not None else None
+        wrapped = self._read(outer, 0)
+        own = self._read(inner, 1)
         if wrapped is not None and own is not None:
             skew = own - wrapped
             self._skew = 0.0 if abs(skew) <= _SAME_CLOCK else skew
         if own is None and wrapped is not None:
-            own = wrapped + (self._skew or 0.0)
-        if own is None:
-            return None
-        if self._last is not None and self._last - own > _HALF_YEAR:
-            own = _next_year(own)
-        self._last = own
+            return wrapped + self._skew
         return own
+
+    def _read(self, text: str | None, source: int) -> float | None:
+        """A stamp, moved on by a year where one without a year has fallen back by half of one."""
+        if text is None:
+            return None
+        stamp = read_stamp(text, self._formats, self._year)
+        if stamp is None or _YEAR.match(text):
+            return stamp
+        stamp = _years_on(stamp, self._turns[source])
+        last = self._last[source]
+        if last is not None and last - stamp > _HALF_YEAR:
+            self._turns[source] += 1
+            stamp = _years_on(stamp, 1)
+        self._last[source] = stamp
+        return stamp
 
 
 def read_stamp(text: str, formats: Sequence[str], year: int) -> float | None:
@@ -116,12 +128,14 @@ def read_stamp(text: str, formats: Sequence[str], year: int) -> float | None:
     return None
 
 
-def _next_year(stamp: float) -> float:
+def _years_on(stamp: float, years: int) -> float:
+    if not years:
+        return stamp
     at = datetime.fromtimestamp(stamp, UTC)
     try:
-        return at.replace(year=at.year + 1).timestamp()
+        return at.replace(year=at.year + years).timestamp()
     except ValueError:
-        return (at + timedelta(days=366)).timestamp()
+        return (at + timedelta(days=365 * years)).timestamp()
 
 
 def _tag(groups: dict[str, str]) -> RankTag | None:

@@ -25,7 +25,7 @@ from firsttoken.observe.shards import ShardSet, may_be_weights, place_of, survey
 
 _DESCRIPTOR_SHARE = 0.005
 _MAPS_SHARE = 0.01
-"""looks are spaced so that they take no more of the time than this"""
+"""looks are spaced so that they take no more CPU time than this"""
 _SURVEY_DEADLINE = 5.0
 _SURVEY_AGAIN = 10.0
 """files that came after the survey of their folder (a download) are surveyed again after this"""
@@ -60,10 +60,17 @@ class WeightWatcher:
     """`paths`: folders or files that the command names, where they are local; others are found when a process opens them."""
 
     def __init__(
-        self, procfs: Procfs, paths: Iterable[str] = (), *, clock: Callable[[], float] = time.monotonic, page: int = mmap.PAGESIZE
+        self,
+        procfs: Procfs,
+        paths: Iterable[str] = (),
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        cost: Callable[[], float] = time.thread_time,
+        page: int = mmap.PAGESIZE,
     ) -> None:
         self._procfs = procfs
         self._clock = clock
+        self._cost = cost
         self._page = page
         self._book = ShardBook()
         self._readers: dict[int, _Reader] = {}
@@ -83,17 +90,17 @@ class WeightWatcher:
 
     def look(self, pids: Iterable[int]) -> WeightProgress | None:
         """What is loaded by now, when it differs from what was told before. Never waits for a file system."""
-        now = self._clock()
+        now, began = self._clock(), self._cost()
         surveyed = self._collect()
         if now < self._next:
             return self._tell() if surveyed else None
         order = tuple(dict.fromkeys(pids))
         self._readers = {pid: self._readers.get(pid) or _Reader() for pid in order}
         self._read_descriptors()
-        walked = self._read_maps(now)
+        self._read_maps(now)
         self._read_counters()
         self._estimate()
-        self._next = now + (self._clock() - now - walked) / _DESCRIPTOR_SHARE
+        self._next = now + (self._cost() - began) / _DESCRIPTOR_SHARE
         return self._tell()
 
     def missed(self) -> list[Missed]:
@@ -153,9 +160,9 @@ class WeightWatcher:
                     if reads:
                         reader.offsets[target] = max(offset, reader.offsets.get(target, 0))
 
-    def _read_maps(self, now: float) -> float:
+    def _read_maps(self, now: float) -> None:
         """Only of processes that map shards (the next has often the size of the last) or whose size changed: a file that is mapped
-        changes it. Returns what it took, seconds."""
+        changes it."""
         changed: dict[int, int] = {}
         for pid, reader in self._readers.items():
             pages = parse_statm(self._procfs.read(f"{pid}/statm", 256))
@@ -166,19 +173,20 @@ class WeightWatcher:
             if size != reader.size or reader.mapped or now - reader.mapped_at >= _MAPS_EVERY:
                 changed[pid] = size
         if not changed or now < self._maps_next:
-            return 0.0
-        began = self._clock()
-        for pid, mapped in self._maps.each(self._mapped, changed, seconds=_MAPS_PATIENCE).items():
+            return
+        spent = 0.0
+        for pid, (mapped, cost) in self._maps.each(self._mapped, changed, seconds=_MAPS_PATIENCE).items():
+            spent += cost
             reader = self._readers[pid]
             reader.mapped = frozenset(path for path in mapped if self._wanted(path))
             reader.size = changed[pid]
             reader.mapped_at = now
-        walked = self._clock() - began
-        self._maps_next = now + walked / _MAPS_SHARE
-        return walked
+        self._maps_next = now + spent / _MAPS_SHARE
 
-    def _mapped(self, pid: int) -> frozenset[str]:
-        return mapped_files(self._procfs.read(f"{pid}/maps") or b"")
+    def _mapped(self, pid: int) -> tuple[frozenset[str], float]:
+        """Runs in an errand's thread; its own CPU time is the cost, as waiting for the lock or the CPU costs nobody."""
+        began = self._cost()
+        return mapped_files(self._procfs.read(f"{pid}/maps") or b""), self._cost() - began
 
     def _wanted(self, path: str) -> bool:
         """Known as a shard; what only looks like one is surveyed, for the next look."""
@@ -194,6 +202,8 @@ class WeightWatcher:
             if not (reader.based and reader.held):
                 reader.based = True
                 reader.shared_before, reader.read_before, reader.stored_before = reader.shared, reader.read, reader.stored
+            # a process that was first seen with a shard mapped shows what it has without one when it goes on to the next
+            reader.shared_before = min(reader.shared_before, reader.shared)
 
     def _estimate(self) -> None:
         furthest: dict[str, tuple[int, str]] = {}

@@ -65,7 +65,7 @@ def make_plan(
         command=mask_argv(argv),
         engine_version=_version(command),
         wrapper=peeled.wrapper,
-        model=model,
+        model=mask_text(model) if model else None,
         endpoint=endpoint,
         sizes=rules.sizes(found),
         weight_files=weight_files(model, found, peeled.world),
@@ -116,7 +116,7 @@ def replan(
 
 
 def api_key(argv: Sequence[str], world: World, profiles: Mapping[str, Profile]) -> tuple[str, str] | None:
-    """The key that the server asks for and where it was found (`flag --api-key`, `environment VLLM_API_KEY`, `config file x.yaml`).
+    """The key that the server asks for and where it was found (`flag --api-key`, `environment SERVER_API_KEY`, `config file x.yaml`).
     It is for the prober's memory only: it belongs into no file, event or message."""
     found = read_command(argv, world, profiles).read
     key = found.text("api_key")

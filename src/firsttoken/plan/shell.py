@@ -1,6 +1,6 @@
 """Reads shell text well enough to find the simple commands in it, without running anything.
 
-One pass in the order of execution, so `MODEL=x` two lines up is known in `exec vllm serve "$MODEL" "$@"`. Command substitutions, loop
+One pass in the order of execution, so `MODEL=x` two lines up is known in `exec server "$MODEL" "$@"`. Command substitutions, loop
 variables and assignments in a branch become `UNKNOWN` inside their words, and the reader of the word decides. Text beyond this grammar
 gives the commands that could be read, or none.
 """

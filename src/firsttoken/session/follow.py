@@ -10,12 +10,13 @@ from firsttoken.hosts.procfs import Procfs
 from firsttoken.judge.advance import advance, initial
 from firsttoken.judge.outcome import result
 from firsttoken.judge.state import State
+from firsttoken.launch.frames import LogFrame
 from firsttoken.model.events import Event
 from firsttoken.model.exits import decision
 from firsttoken.model.plan import Policy
 from firsttoken.model.result import Result
 from firsttoken.model.words import Verdict
-from firsttoken.session.link import KeeperGone, LogBytes
+from firsttoken.session.link import KeeperGone
 from firsttoken.session.stream import Ended, Item, Live, RunStream
 
 
@@ -105,7 +106,7 @@ class Follower:
                             live = self.stream.connected.is_set()
                         case Live():
                             live = True
-                        case LogBytes():
+                        case LogFrame():
                             self.on_log(item.data)
                         case Ended():
                             now = self.result()

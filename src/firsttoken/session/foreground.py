@@ -14,6 +14,7 @@ from firsttoken.model.exits import server_status
 from firsttoken.model.words import Verdict
 from firsttoken.session.follow import Follower, Seen
 from firsttoken.session.link import KeeperGone, Link
+from firsttoken.session.tend import stop
 
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -80,13 +81,16 @@ class Foreground:
         self._asked_to_end += 1
         if self._asked_to_end == 1:
             self.said(f"{number.name}: stopping the server, which is still starting; once more to kill it")
-        await self._send({"stop": {"by": f"signal {number.name}", "force": self._asked_to_end > 1}})
+        if not await self._send({"stop": {"by": f"signal {number.name}", "force": self._asked_to_end > 1}}):
+            await stop(self.follower.folder, force=True, max_wait=_END_WITHIN)
 
-    async def _send(self, message: dict[str, object]) -> None:
-        """On a link of its own, so that a decision or a slow log never delays a signal."""
+    async def _send(self, message: dict[str, object]) -> bool:
+        """On a link of its own, so that a decision or a slow log never delays a signal. False where no keeper takes it."""
         try:
             link = await Link.connect(self.follower.socket(), "control", events_from=None, log_from=None)
             await link.send(message)
             await link.close()
         except KeeperGone as error:
             self.said(f"the keeper did not take our message: {error}")
+            return False
+        return True

@@ -1,11 +1,14 @@
 """The observer of one run: log bytes and counters in, events out, the judge beside them, and our own requests when the judge wants them.
 
 It is expendable. All that it knows is folded from the run's events, so one that was killed is started again by the keeper and goes on where
-the recorded events end. It posts and reads back: its own events count only once the recorder has given them their place.
+the recorded events end. It posts and reads back: its own events count only once the recorder has given them their place. When the keeper
+dies it becomes the recorder itself, so that the server loses neither its terminal nor its record.
 """
 
 import asyncio
 import contextlib
+import json
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -15,14 +18,20 @@ from firsttoken.judge.advance import advance, initial
 from firsttoken.judge.outcome import result
 from firsttoken.judge.state import State
 from firsttoken.judge.wants import wants
+from firsttoken.launch.folder import Key
+from firsttoken.launch.frames import LogFrame
+from firsttoken.launch.survivors import NoRecord, Survivor
+from firsttoken.model import codec
 from firsttoken.model.events import Body, Event, Judged, LogActivity, LogLine, Planned
 from firsttoken.model.requests import Request
 from firsttoken.model.words import Verdict
 from firsttoken.report.document import result_document
-from firsttoken.session.link import KeeperGone, LogBytes
+from firsttoken.session.link import KeeperGone
 from firsttoken.session.stream import Ended, Live, RunStream
 
 READY_INTERVAL = 10.0
+_EVENTS_HELD, _FRAMES_HELD = 500, 64
+"""of what came last, for the case that the keeper dies before it was written"""
 
 
 class Senses(Protocol):
@@ -46,8 +55,11 @@ class Senses(Protocol):
 
 @dataclass(slots=True)
 class Observer:
+    """`master`: the server's terminal (or pipe), held for the case that the keeper dies; None where there is none to take over."""
+
     folder: RunFolder
     senses: Senses
+    master: int | None = None
     state: State = field(default_factory=initial)
     changes: list[Judged] = field(default_factory=list)
     _recorded: int = 0
@@ -55,34 +67,73 @@ class Observer:
     _seq: int = -1
     _outgoing: "asyncio.Queue[Body]" = field(default_factory=asyncio.Queue)
     _in_flight: dict[Request, "asyncio.Task[None]"] = field(default_factory=dict)
+    _last_events: deque[Event] = field(default_factory=lambda: deque(maxlen=_EVENTS_HELD))
+    _last_frames: deque[LogFrame] = field(default_factory=lambda: deque(maxlen=_FRAMES_HELD))
 
-    async def run(self, first: Iterable[Body] = ()) -> Ended:
-        """Until the keeper says that the run ended, or is gone. `first`: events to post before any other, on a fresh run only."""
+    async def run(self, first: Iterable[Body] = ()) -> None:
+        """Until the run has ended. `first`: events to post before any other, on a fresh run only."""
         resume = self._fold_folder()
         if not self.state.plan.command:
             self._post(*first)
         stream = RunStream(self.folder, "observer", log_from=resume, seq=self._seq)
-        ended = Ended(False)
-        helpers = [asyncio.create_task(self._send(stream)), asyncio.create_task(self._sample())]
+        sending, sampling = asyncio.create_task(self._send(stream)), asyncio.create_task(self._sample())
         try:
-            async for item in stream.items():
-                match item:
-                    case Event():
-                        self._fold(item)
-                        self._after(item)
-                    case LogBytes():
-                        self._post(*self.senses.log(item.data, item.offset, self._wall(item.t)))
-                    case Live():
-                        pass
-                    case Ended():
-                        ended = item
+            orderly = await self._follow(stream)
+            sending.cancel()
+            if not orderly and self.master is not None:
+                await self._survive(self.master)
         finally:
-            for task in (*helpers, *self._in_flight.values()):
+            tasks = (sending, sampling, *self._in_flight.values())
+            for task in tasks:
                 task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.gather(*helpers, *self._in_flight.values(), return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             self._write_result()
-        return ended
+
+    async def _follow(self, stream: RunStream) -> bool:
+        """Whether the keeper said farewell; False when it is gone."""
+        async for item in stream.items():
+            match item:
+                case Event():
+                    self._last_events.append(item)
+                    self._take(item)
+                case LogFrame():
+                    self._last_frames.append(item)
+                    self._read(item)
+                case Live():
+                    pass
+                case Ended():
+                    return item.orderly
+        return False
+
+    async def _survive(self, master: int) -> None:
+        """The keeper died: drain the server's output, record, and follow it to its end."""
+        loop = asyncio.get_running_loop()
+        members = [Key(member.process.pid, member.process.start) for member in self.state.members.values()]
+        events = [json.loads(codec.encode(event)) for event in self._last_events]
+        try:
+            survivor = Survivor(self.folder.path, master, received_events=events, received_log=self._last_frames, known=members)
+        except (NoRecord, OSError):
+            return
+        readable = asyncio.Event()
+        loop.add_reader(master, readable.set)
+        try:
+            while not survivor.finished:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(min(max(survivor.next_at - loop.time(), 0.0), 0.25)):
+                        await readable.wait()
+                readable.clear()
+                frame = survivor.read()
+                if frame is not None:
+                    self._read(frame)
+                if survivor.closed:
+                    loop.remove_reader(master)
+                survivor.turn()
+                survivor.post([codec.body_to_fields(body) for body in self._drain()])
+                for fields in survivor.take():
+                    self._take(codec.from_fields(fields))
+        finally:
+            loop.remove_reader(master)
+            survivor.close()
 
     def _fold_folder(self) -> int:
         """What an earlier observer left; the log offset from which to go on."""
@@ -110,8 +161,9 @@ class Observer:
         if before is None or (before.verdict, before.phase) != (decision.verdict, decision.phase):
             self.changes.append(Judged(verdict=decision.verdict, phase=decision.phase, reason=decision.reason))
 
-    def _after(self, event: Event) -> None:
-        """What follows from a new event: the change is told, wanted evidence is collected, a better plan is made."""
+    def _take(self, event: Event) -> None:
+        """A new event, and what follows from it: a change is told, wanted evidence is collected, a better plan is made."""
+        self._fold(event)
         if len(self.changes) > self._told:
             self._post(*self.changes[self._told :])
             self._told = len(self.changes)
@@ -125,11 +177,14 @@ class Observer:
             if request not in self._in_flight:
                 self._in_flight[request] = asyncio.create_task(self._ask(request))
 
+    def _read(self, frame: LogFrame) -> None:
+        self._post(*self.senses.log(frame.data, frame.offset, (self.state.launched_wall or 0.0) + frame.t))
+
     async def _ask(self, request: Request) -> None:
         try:
             await self.senses.ask(request, self.state, self._post)
-        finally:
             await self._posted()
+        finally:
             self._in_flight.pop(request, None)
 
     async def _posted(self) -> None:
@@ -144,18 +199,22 @@ class Observer:
         for body in bodies:
             self._outgoing.put_nowait(body)
 
+    def _drain(self, most: int = 500) -> list[Body]:
+        drained: list[Body] = []
+        while len(drained) < most and not self._outgoing.empty():
+            drained.append(self._outgoing.get_nowait())
+        return drained
+
     async def _send(self, stream: RunStream) -> None:
         """Outgoing events in batches, in order, as soon as there is a link."""
-        while True:
-            batch = [await self._outgoing.get()]
-            while not self._outgoing.empty() and len(batch) < 500:
-                batch.append(self._outgoing.get_nowait())
-            await stream.connected.wait()
-            if stream.link is None:
-                return
+        await stream.connected.wait()
+        while stream.link is not None:
+            batch = [await self._outgoing.get(), *self._drain()]
             try:
                 await stream.link.post(batch)
             except KeeperGone:
+                for body in batch:  # for the survivor to record
+                    self._post(body)
                 return
 
     async def _sample(self) -> None:
@@ -163,7 +222,7 @@ class Observer:
         loop = asyncio.get_running_loop()
         while True:
             began = loop.time()
-            interval = READY_INTERVAL if self.state.decision.verdict is Verdict.READY else self.state.policy.sample_interval
+            interval = READY_INTERVAL if self._is_ready() else self.state.policy.sample_interval
             activity = self.senses.log_activity()
             if activity is not None:
                 self._post(activity)
@@ -171,11 +230,11 @@ class Observer:
                 self._post(*await self.senses.sample(self.state, interval))
             while loop.time() - began < interval:
                 await asyncio.sleep(min(0.25, interval))
-                if interval > 1 and self.state.decision.verdict is not Verdict.READY:
+                if interval > 1 and not self._is_ready():
                     break
 
-    def _wall(self, t: float) -> float:
-        return (self.state.launched_wall or 0.0) + t
+    def _is_ready(self) -> bool:
+        return self.state.decision.verdict is Verdict.READY
 
     def _write_result(self) -> None:
         with contextlib.suppress(OSError):

@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 
 from firsttoken.history.runs import RunFolder
+from firsttoken.launch.frames import LogFrame
 from firsttoken.model import codec
 from firsttoken.model.events import Event
-from firsttoken.session.link import KeeperGone, Link, LogBytes
+from firsttoken.session.link import KeeperGone, Link
 
 _POLL = 0.5
 
@@ -29,7 +30,7 @@ class Live:
     """All that was stored has been told; what follows is new."""
 
 
-Item = Event | LogBytes | Live | Ended
+Item = Event | LogFrame | Live | Ended
 
 
 @dataclass(slots=True)
@@ -55,7 +56,7 @@ class RunStream:
             self.connected.set()
             yield Live()
             async for message in self.link.messages():
-                if isinstance(message, LogBytes):
+                if isinstance(message, LogFrame):
                     self.log_from = message.offset + len(message.data)
                     yield message
                 elif "events" in message:
@@ -83,7 +84,7 @@ class RunStream:
     def socket(self) -> str:
         return str(self.folder.keeper().get("socket") or self.folder.path / "control.sock")
 
-    def _stored(self) -> Iterator[Event | LogBytes]:
+    def _stored(self) -> Iterator[Event | LogFrame]:
         for event in self.folder.events():
             if event.seq > self.seq:
                 self.seq = event.seq
@@ -91,7 +92,7 @@ class RunStream:
         if self.log_from is not None:
             for offset, data in self.folder.log(self.log_from):
                 self.log_from = offset + len(data)
-                yield LogBytes(offset, 0.0, data)
+                yield LogFrame(offset=offset, t=0.0, data=data)
 
     def _new(self, raw: list[dict[str, object]]) -> Iterator[Event]:
         for fields in raw:

@@ -82,7 +82,7 @@ def test_a_ready_line_and_an_open_port_are_claims_not_proof() -> None:
 
 
 def test_text_that_is_not_sane_leaves_it_ready_and_is_told() -> None:
-    story = Story().launch().listen().ready_line().ask().answer(sane=False).ask().answer()
+    story = Story().launch().listen().ready_line().ask().answer(sane=False).ask().answer(sane=False)
     assert verdict(story) is Verdict.READY
     assert "not sane" in story.state.decision.reason
 

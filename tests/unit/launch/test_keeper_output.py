@@ -96,6 +96,7 @@ def test_a_full_disk_ends_the_recording_and_nothing_else(launch: Launch, tmp_pat
     assert log.endswith(b"two\n")
     assert events[-1]["kind"] == "emptied"
     assert others == [{"ended": {"code": 6, "signal": None}}]
+    assert run.ended().ended is not None
 
 
 def test_a_limit_on_file_size_ends_the_recording_and_not_the_server(launch: Launch) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from fake_http_server import HEALTHY, MODELS, NO_ROUTE, SECONDS, FakeServer, Request, http, js, said, sse
 
-from firsttoken.model.events import Body, HttpAnswer, HttpAsked, Missed
+from firsttoken.model.events import Body, HttpAnswer, HttpAsked
 from firsttoken.model.plan import Routes
 from firsttoken.model.words import ProbeKind
 from firsttoken.observe.http import FirstTokenProber, first_http

@@ -64,7 +64,7 @@ def wait_for(condition: Callable[[], object], seconds: float = 10.0) -> None:
 
 def watch(proc: FakeProc, *paths: Path) -> tuple[WeightWatcher, Clock]:
     clock = Clock()
-    watcher = WeightWatcher(proc.procfs, map(str, paths), clock=clock, page=PAGE)
+    watcher = WeightWatcher(proc.procfs, map(str, paths), clock=clock, cost=lambda: 0.0, page=PAGE)
     wait_for(lambda: not watcher.surveying or all(errand.done for errand in watcher._surveys.values()))
     return watcher, clock
 
@@ -138,6 +138,22 @@ def test_reads_that_move_no_offset_are_taken_from_the_counters(proc: FakeProc, m
     assert (told.bytes_done, told.how) == (6 * MIB, "counters")
 
 
+def test_a_process_that_is_first_seen_in_the_middle_of_a_load_is_followed_from_its_next_shard_on(proc: FakeProc, model: Path) -> None:
+    watcher, _ = watch(proc, model)
+    proc.process(10)
+    for number, touched in ((1, 8 * MIB), (2, 6 * MIB), (2, 9 * MIB)):
+        statm(proc, 10, 7560, 700 + touched // PAGE)
+        maps(proc, 10, shard(model, number))
+        watcher.look([10])
+    statm(proc, 10, 7560, 700)
+    maps(proc, 10, shard(model, 3))
+    watcher.look([10])
+    statm(proc, 10, 7560, 700 + 4 * MIB // PAGE)
+    told = watcher.look([10])
+    assert told is not None
+    assert (told.shards_done, told.bytes_done) == (2, 24 * MIB)
+
+
 def test_a_file_that_is_written_is_not_being_loaded(proc: FakeProc, model: Path) -> None:
     watcher, _ = watch(proc, model)
     proc.process(10)
@@ -182,12 +198,15 @@ def test_looks_are_spaced_by_what_they_cost(proc: FakeProc, model: Path, monkeyp
     watcher, clock = watch(proc, model)
     proc.process(10)
     fds = Procfs.fds
+    spent = 0.0
 
-    def slow(self: Procfs, pid: int) -> dict[int, str]:
-        clock.now += 0.01
+    def dear(self: Procfs, pid: int) -> dict[int, str]:
+        nonlocal spent
+        spent += 0.01
         return fds(self, pid)
 
-    monkeypatch.setattr(Procfs, "fds", slow)
+    monkeypatch.setattr(Procfs, "fds", dear)
+    monkeypatch.setattr(watcher, "_cost", lambda: spent)
     watcher.look([10])
     opened(proc, 10, 4, shard(model, 1), 4 * MIB)
     clock.now += 1.5
