@@ -14,7 +14,8 @@ from pathlib import Path
 import msgspec
 
 from firsttoken import __version__
-from firsttoken.history.runs import RunFolder
+from firsttoken.history.runs import RunFolder, runs
+from firsttoken.history.times import mean_phases
 from firsttoken.hosts.procfs import Procfs
 from firsttoken.judge.state import State
 from firsttoken.knowledge.load import profiles
@@ -191,8 +192,11 @@ def title_patterns(engine: str | None) -> tuple[re.Pattern[str], ...]:
 
 
 def plan_of(argv: Sequence[str]) -> Plan:
-    """The plan of a command that is about to be launched here."""
-    return make_plan(argv, local_world(dict(os.environ), os.getcwd()), profiles())
+    """The plan of a command that is about to be launched here, with budgets from what the like took before."""
+    world = local_world(dict(os.environ), os.getcwd())
+    plan = make_plan(argv, world, profiles())
+    history = mean_phases(plan, runs())
+    return make_plan(argv, world, profiles(), history=history) if history else plan
 
 
 def local_world(env: Mapping[str, str], cwd: str) -> World:

@@ -14,6 +14,8 @@ ERROR_GRACE = 5.0
 MUTE_AFTER = 15.0
 """an idle machine and a request without a token for this long"""
 DEFAULT_BUDGET = 600.0
+PLAIN_STORAGE = 250e6
+"""bytes a second that cold weights may be read at before it is called slow"""
 _LOADED = (Phase.WEIGHTS, Phase.DISTRIBUTED_INIT)
 
 
@@ -200,7 +202,11 @@ def _insane(state: State) -> bool:
 
 
 def _budget(state: State, phase: Phase, default: float) -> float:
-    return next((budget.seconds for budget in state.plan.budgets if budget.phase == phase), default)
+    """The plan's, or for weights what their size takes from plain storage, if that is more."""
+    planned = next((budget.seconds for budget in state.plan.budgets if budget.phase == phase), default)
+    if phase is Phase.WEIGHTS and state.weights is not None:
+        return max(planned, state.weights.bytes / PLAIN_STORAGE)
+    return planned
 
 
 def _text(line: LogLine) -> str:
