@@ -93,7 +93,7 @@ def _measure(pids: list[int], folder: Path, seconds: float) -> dict[str, dict[st
     sockets = SocketWatcher(procfs)
     sockets.listening(pids)
     # clocks stand still, so that no look is spared for what the last one cost
-    weights = WeightWatcher(procfs, [str(folder)], clock=lambda: 0.0)
+    weights = WeightWatcher(procfs, [str(folder)], clock=lambda: 0.0, cost=lambda: 0.0)
     oom = OomWatcher(procfs)
     try:
         return {

@@ -143,7 +143,16 @@ def _make_new(environment: Environment) -> None:
     shutil.rmtree(environment.folder, ignore_errors=True)
     environment.folder.parent.mkdir(parents=True, exist_ok=True)
     _run([_python(), "-m", "venv", str(environment.folder)], 300, "making a virtual environment (Debian: apt-get install python3-venv)")
-    pip = [str(environment.folder / "bin" / "python"), "-m", "pip", "install", "-q", "--no-input", "--no-cache-dir", "--disable-pip-version-check"]
+    pip = [
+        str(environment.folder / "bin" / "python"),
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-input",
+        "--no-cache-dir",
+        "--disable-pip-version-check",
+    ]
     _run([*pip, *_BOOTSTRAP], _INSTALL_DEADLINE, "installing pip")
     advice = (
         f"installing {environment.pins.name} (torch is pinned to its CPU build: "
@@ -191,7 +200,9 @@ def _fits(environment: Environment) -> None:
 def _python() -> str:
     """An interpreter of the one version that all pins have wheels for."""
     for candidate in (shutil.which("python3.11"), sys.executable):
-        told = candidate and subprocess.run([candidate, "-c", "import sys; print(sys.version_info[:2])"], capture_output=True, text=True, timeout=60)
+        told = candidate and subprocess.run(
+            [candidate, "-c", "import sys; print(sys.version_info[:2])"], capture_output=True, text=True, timeout=60
+        )
         if candidate and told and told.stdout.strip() == "(3, 11)":
             return candidate
     raise Problem(f"the pins are for Python 3.11; neither python3.11 nor {sys.executable} is one")
@@ -200,7 +211,9 @@ def _python() -> str:
 def _run(command: list[str], deadline: float, doing: str, *, quiet: bool = False) -> str:
     """Output goes to the terminal; with `quiet` stdout is returned."""
     try:
-        done = subprocess.run(command, stdout=subprocess.PIPE if quiet else None, stderr=subprocess.PIPE if quiet else None, text=True, timeout=deadline)
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE if quiet else None, stderr=subprocess.PIPE if quiet else None, text=True, timeout=deadline
+        )
     except subprocess.TimeoutExpired as error:
         raise Problem(f"{doing} took more than {deadline:.0f} s and was ended: {' '.join(command)}") from error
     if done.returncode != 0:

@@ -1,4 +1,6 @@
-"""A tiny Llama with random weights as GGUF: a byte-level vocabulary, a few layers. Usage: make_gguf.py OUT.gguf [LAYERS WIDTH HEADS INNER CONTEXT]
+"""A tiny Llama with random weights as GGUF: a byte-level vocabulary, a few layers.
+
+Usage: make_gguf.py OUT.gguf [LAYERS WIDTH HEADS INNER CONTEXT]
 
 Written beside its place and then moved there: a file that is there is whole.
 """

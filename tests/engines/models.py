@@ -32,7 +32,8 @@ _CHAT = "{% for m in messages %}{{m['role']}}: {{m['content']}}\n{% endfor %}ass
 
 def missing(out: Path, names: tuple[str, ...]) -> list[str]:
     """Those of `names` (all where empty) that are not there or not whole. ValueError for a name that nobody can make."""
-    return [name for name in names or MODELS if _maker(name) and not whole(out / name)]
+    makers = {name: _maker(name) for name in names or MODELS}
+    return [name for name in makers if not whole(out / name)]
 
 
 def whole(folder: Path) -> bool:
@@ -101,7 +102,14 @@ def mla(folder: Path) -> None:
 
     attention = {"num_attention_heads": 4, "num_key_value_heads": 4, "kv_lora_rank": 512, "q_lora_rank": 128}
     heads = {"qk_rope_head_dim": 64, "v_head_dim": 128, "qk_nope_head_dim": 128}
-    experts = {"n_shared_experts": 1, "n_routed_experts": 8, "num_experts_per_tok": 2, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1}
+    experts = {
+        "n_shared_experts": 1,
+        "n_routed_experts": 8,
+        "num_experts_per_tok": 2,
+        "first_k_dense_replace": 1,
+        "n_group": 1,
+        "topk_group": 1,
+    }
     routing = {"routed_scaling_factor": 2.5, "norm_topk_prob": True, "scoring_func": "sigmoid", "topk_method": "noaux_tc"}
     sizes = {"hidden_size": 256, "intermediate_size": 512, "moe_intermediate_size": 128, "num_hidden_layers": 3}
     _save(DeepseekV3ForCausalLM, DeepseekV3Config(**sizes, **attention, **heads, **experts, **routing, **_COMMON), folder, shard="2MB")
@@ -177,7 +185,9 @@ def gptq(folder: Path) -> None:
     _write_json(folder / "config.json", config)
 
 
-MODELS: dict[str, Callable[[Path], None]] = {maker.__name__: maker for maker in (qwen3, llama4, llama8, llama8_noisy, eagle3, mla, gptq, mid)}
+MODELS: dict[str, Callable[[Path], None]] = {
+    maker.__name__: maker for maker in (qwen3, llama4, llama8, llama8_noisy, eagle3, mla, gptq, mid)
+}
 
 
 # ---------------------------------------------------------------- their parts
@@ -233,7 +243,9 @@ def _tokenizer() -> Any:
     bpe.pre_tokenizer, bpe.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
     text = [str(path) for path in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))[:80]]
     special = ["<s>", "</s>", "<pad>"]
-    bpe.train(text, trainers.BpeTrainer(vocab_size=VOCABULARY, special_tokens=special, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    bpe.train(
+        text, trainers.BpeTrainer(vocab_size=VOCABULARY, special_tokens=special, initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    )
     fast = PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token="<s>", eos_token="</s>", pad_token="<pad>", model_max_length=2048)
     fast.chat_template = _CHAT
     return fast

@@ -17,6 +17,7 @@ SECONDS = {
     "vllm-0.32-cpu-compile.log": {"weights": 1, "compile": 107, "kv_cache": 0},
     "vllm-0.28-gpu.log": {"distributed_init": 2, "weights": 23, "compile": 41, "kv_cache": 5},
     "vllm-0.11-gpu-tp4-compose.log": {"distributed_init": 2, "weights": 78, "compile": 58, "kv_cache": 5},
+    "rehearsal-1.0-tp2.log": {"distributed_init": 0, "weights": 0.3, "compile": 0.2, "graph_capture": 0.2, "warmup": 0.1},
     "sglang-0.5.23-cpu.log": {"distributed_init": 0, "weights": 0, "warmup": 1},
     "sglang-0.5-gpu-tp8-journald.log": {"distributed_init": 5, "weights": 125, "graph_capture": 28, "warmup": 3},
     "sglang-0.5-gpu-tp8-kubernetes.log": {"distributed_init": 5, "weights": 67, "graph_capture": 19, "warmup": 3},
@@ -40,7 +41,7 @@ def test_the_engine_and_its_version_are_recognised(path: Path) -> None:
     engine, version = path.stem.split("-")[:2]
     assert reader.engine == engine
     assert events == read(path, engine)[1]
-    if engine == "vllm":
+    if engine != "sglang":  # which does not log its version
         assert reader.version is not None
         assert reader.version.startswith(version)
 

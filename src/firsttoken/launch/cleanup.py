@@ -115,7 +115,13 @@ def _observers(record: KeeperRecord, procfs: Procfs) -> dict[int, Stat]:
 def _ask_keeper(record: KeeperRecord, procfs: Procfs, by: str, deadline: float) -> bool:
     """False where the keeper does not answer; True when it has ended, or its time is over but it works on it."""
     try:
-        with Control(record.socket, seconds=_KEEPER_ANSWERS) as control:
+        connected = Control(record.socket, seconds=_KEEPER_ANSWERS)
+    except ControlError:
+        # One that is just leaving has closed its socket and writes its last line: it is not killed for that.
+        _wait_gone(procfs, [Key(record.pid, record.start)], _KEEPER_LEAVES)
+        return False
+    try:
+        with connected as control:
             control.hello("control")
             control.state(seconds=_KEEPER_ANSWERS)
             control.send({"stop": {"by": by, "force": True}})
@@ -123,8 +129,6 @@ def _ask_keeper(record: KeeperRecord, procfs: Procfs, by: str, deadline: float) 
                 for _ in control.frames(seconds=deadline - time.monotonic()):
                     pass
     except ControlError:
-        # One that is just leaving has closed its socket and writes its last line: it is not killed for that.
-        _wait_gone(procfs, [Key(record.pid, record.start)], _KEEPER_LEAVES)
         return False
     _wait_gone(procfs, [Key(record.pid, record.start)], max(1.0, deadline - time.monotonic()))
     return True

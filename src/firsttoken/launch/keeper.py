@@ -259,7 +259,7 @@ class Keeper:
 
     def _reaped(self, key: Key, session: int, status: int, *, root: bool) -> None:
         now = time.monotonic()
-        needed = self._said_ended_at is None and not self._observer_left
+        needed = self._emptied_at is None
         if self._minder.ended(key.pid, status, now, again=needed):
             if self._minder.given_up and needed and self._spec.on_observer_death == STOP:
                 self.stop("death of the observer", force=True)
@@ -284,7 +284,7 @@ class Keeper:
             due.append(self._next_check)
         if self._stopper is not None and self._stopper.next_at is not None and self._emptied_at is None:
             due.append(self._stopper.next_at)
-        if self._minder.next_at is not None and self._said_ended_at is None:
+        if self._minder.next_at is not None and self._emptied_at is None:
             due.append(self._minder.next_at)
         if self._life_ended_at is not None:
             due.append(self._life_ended_at + _LAST_BYE)
@@ -302,7 +302,7 @@ class Keeper:
             self._face_died()
         if self._stopper is not None and self._emptied_at is None:
             self._stopper.turn(now)
-        if self._minder.next_at is not None and now >= self._minder.next_at and self._said_ended_at is None:
+        if self._minder.next_at is not None and now >= self._minder.next_at and self._emptied_at is None:
             self._minder.turn(now)
             self._save()
         if self._exit is not None and now >= self._next_check:
@@ -318,8 +318,10 @@ class Keeper:
                 self._on_output(0)
                 self.journal.emit({"kind": "emptied"})
                 self._emptied_at, self._next_check = now, 0.0
+                if self._minder.next_at is not None:  # one that was to be started again gets its one chance to see the end
+                    self._minder.start(now)
         elif self._said_ended_at is None:
-            observed = "observer" in self._control.roles() or self._minder.key is not None or self._minder.next_at is not None
+            observed = "observer" in self._control.roles() or self._minder.key is not None
             if not observed or self._observer_left or now - self._emptied_at > FAREWELL:
                 self._control.say_ended(ended.code, ended.signal)
                 self._said_ended_at = now

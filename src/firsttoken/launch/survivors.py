@@ -75,7 +75,7 @@ class Survivor:
         self._seq = last_seq(self._folder)
         self.log_end = self._writer.end
         self.closed = self.finished = False
-        self._next_turn = time.monotonic()
+        self._next_tick = self._next_look = time.monotonic()
         os.set_blocking(master, False)
         self._write_received(received_events, received_log)
         self.post([{"kind": "gap", "what": "keeper", "amount": 0, "reason": "the keeper died; its observer records from here on"}])
@@ -86,7 +86,7 @@ class Survivor:
     def next_at(self) -> float:
         """CLOCK_MONOTONIC seconds at which `turn` wants to be called."""
         ladder = self._stopper.next_at if self._stopper else None
-        return self._next_turn if ladder is None else min(self._next_turn, ladder)
+        return min(self._next_tick, self._next_look, *(() if ladder is None else (ladder,)))
 
     @property
     def t(self) -> float:
@@ -106,7 +106,9 @@ class Survivor:
                 break
             except OSError:  # EIO: no process has the terminal open any more
                 data = b""
-            self.closed = not data
+            if not data:
+                self.closed = True
+                self._next_look = time.monotonic()
             parts.append(data)
             size += len(data)
         if not size:
@@ -148,8 +150,13 @@ class Survivor:
         now = time.monotonic()
         if self._stopper is not None:
             self._stopper.turn(now)
-        if now < self._next_turn and not (self._stopper and self._stopper.ladder.killing):
+        calm = self._record.ready and self._stopper is None and self._server_lives
+        if now >= self._next_tick:
+            self.post([{"kind": "tick"}])
+            self._next_tick = now + (10.0 if calm else 1.0)
+        if now < self._next_look:
             return
+        self._next_look = now + (0.2 if self._stopper or not self._server_lives else 1.0)
         live = members(self._procfs, self._claim())
         self._known = {Key(pid, stat.start) for pid, stat in live.items()}
         if self._server_lives and self._server not in self._known:
@@ -162,9 +169,6 @@ class Survivor:
                 pass
             self.post([{"kind": "emptied"}])
             self.finished = True
-        elif now >= self._next_turn:
-            self.post([{"kind": "tick"}])
-            self._next_turn = now + (10.0 if self._record.ready and self._stopper is None and self._server_lives else 1.0)
 
     def close(self) -> None:
         """After the last word: the folder says that the run has ended (where it has), and nothing of the keeper's stays."""

@@ -65,6 +65,18 @@ class LineSplitter:
         return [line]
 
 
+def unglue(line: Line) -> list[Line]:
+    """A bar has no line break behind it, so another process's line may follow at once: `… 15.61it/s][2026-11-29 20:41:22 TP1] …`."""
+    offset, length, content = line
+    parts: list[Line] = []
+    start = 0
+    for match in _BAR_END.finditer(content):
+        parts.append((offset + start, match.end() - start, content[start : match.end()]))
+        start = match.end()
+    parts.append((offset + start, length - start, content[start:]))
+    return parts
+
+
 def strip_ansi(content: bytes) -> bytes:
     """Without terminal control sequences and the control characters that remain; tabs stay."""
     if b"\x1b" in content:
@@ -72,4 +84,7 @@ def strip_ansi(content: bytes) -> bytes:
     return content.translate(None, _CONTROLS)
 
 
+BAR_ENDS = (b"/s]", b"/it]")
+"""Cheap to look for; only what holds one of them can be glued."""
+_BAR_END = re.compile(rb"[\d?] ?\w{0,12}/(?:s|it)\](?=(?:\x1b\[[0-9;]*m)*[\[(A-Z])")
 _CONTROLS = bytes(code for code in (*range(32), 127) if code != 9)

@@ -13,7 +13,8 @@ from firsttoken.knowledge.profile import ErrorLine, Fact, Milestone, Profile
 from firsttoken.model.events import LogActivity, LogLine
 from firsttoken.model.process import RankTag
 from firsttoken.model.redact import mask_text
-from firsttoken.observe.log_lines import Line, LineSplitter, strip_ansi
+from firsttoken.model.words import Edge
+from firsttoken.observe.log_lines import BAR_ENDS, Line, LineSplitter, strip_ansi, unglue
 from firsttoken.observe.log_memory import Memory, Seen
 from firsttoken.observe.log_prefixes import Peeled, Peeler
 from firsttoken.observe.log_rules import Kind, Rule, RuleBook, engine_rules, rules_of, values_of
@@ -78,6 +79,9 @@ class LogReader:
         found: list[LogLine] = []
         shapes, backlog = self._shapes, self._backlog
         self._lines += len(lines)
+        one, two = BAR_ENDS
+        if any(one in line[2] or two in line[2] for line in lines):
+            lines = [part for line in lines for part in (unglue(line) if one in line[2] or two in line[2] else (line,))]
         for line in lines:
             if backlog is not None:
                 backlog.append(line)
@@ -120,15 +124,13 @@ class LogReader:
                 self._recognised(rule.name, found)
                 return _NONE, True
         values = {rule: values_of(match) for rule, match in hits}
-        counted = False
-        for rule, told in values.items():
-            if self._moves(rule, peeled.tag, told) and not counted:
-                self._count(content)
-                counted = True
-        found.extend(self._events(line, peeled, values))
-        return _without_lone_chatter(rule for rule in rules if (rule in values or rule.exact) and not self._is_spent(rule)), counted
+        moved = {rule for rule, told in values.items() if self._moves(rule, peeled.tag, told)}
+        if moved:
+            self._count(content)
+        found.extend(self._events(line, peeled, values, moved))
+        return _without_lone_chatter(rule for rule in rules if (rule in values or rule.exact) and not self._is_over(rule)), bool(moved)
 
-    def _events(self, line: Line, peeled: Peeled, values: Mapping[Rule, dict[str, str | float]]) -> list[LogLine]:
+    def _events(self, line: Line, peeled: Peeled, values: Mapping[Rule, dict[str, str | float]], moved: set[Rule]) -> list[LogLine]:
         facts: dict[str, str | float] = {}
         milestones: dict[str, tuple[Rule, Milestone]] = {}
         error: tuple[Rule, ErrorLine] | None = None
@@ -136,11 +138,12 @@ class LogReader:
         for rule, told in values.items():
             item = rule.item
             if isinstance(item, Milestone):
-                if self._applies(item, peeled) and not self._is_spent(rule):
+                news = item.edge is not Edge.INSIDE or rule in moved
+                if news and self._applies(item, peeled) and not self._is_spent(rule):
                     milestones.setdefault(item.id, (rule, item))
             elif isinstance(item, ErrorLine):
                 error = error or (rule, item)
-            elif isinstance(item, Fact) and not item.quiet and not self._is_spent(rule):
+            elif isinstance(item, Fact) and rule in moved and not item.quiet and not self._is_spent(rule):
                 self._spend(rule)
                 named = True
                 facts |= {**told, **({"detail": item.detail} if item.detail else {})}
@@ -207,6 +210,10 @@ class LogReader:
         item = rule.item
         limit = 1 if isinstance(item, Milestone | Fact) and item.once else MAX_EVENTS
         return self._spent.get(rule.number, 0) >= limit
+
+    def _is_over(self, rule: Rule) -> bool:
+        """Whether the rule need not be tried any more; one that made its share of events still tells what moves."""
+        return isinstance(rule.item, Milestone | Fact) and rule.item.once and self._is_spent(rule)
 
     def _peel(self, content: bytes) -> Peeled:
         return self._peeler.peel(content.decode("utf8", "replace").rstrip())

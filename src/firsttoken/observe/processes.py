@@ -14,10 +14,12 @@ from dataclasses import replace
 from firsttoken.hosts.procfs import Procfs, Stat
 from firsttoken.model.events import Exited, MemberGone, MemberSeen, Missed
 from firsttoken.model.process import Member, ProcessKey, RankTag
+from firsttoken.model.redact import mask_argv
 from firsttoken.observe.errands import Errands
 
 TITLE_CAP = 1000
 _PATIENCE = 0.25
+_TITLES_KEPT = 1024
 _FULL_SHARE = 0.01
 """a full pass takes at most this share of the time"""
 _KERNEL_THREAD = 0x00200000
@@ -38,7 +40,7 @@ class ProcessWatcher:
         title_patterns: Sequence[re.Pattern[str]] = (),
         *,
         exclude: Iterable[int] = (),
-        mask: Callable[[tuple[str, ...]], tuple[str, ...]] | None = None,
+        mask: Callable[[tuple[str, ...]], tuple[str, ...]] = mask_argv,
         full_every: float = 5.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -58,6 +60,7 @@ class ProcessWatcher:
         self._early: set[int] = set()
         self._told_stuck: frozenset[int] = frozenset()
         self._missed: list[Missed] = []
+        self._titles: dict[tuple[str, ...], str] = {}
 
     @property
     def members(self) -> tuple[Member, ...]:
@@ -79,10 +82,16 @@ class ProcessWatcher:
         """
         self._tell_stuck()
         tops = (*roots, *extra)
-        stats = self._look(tops, mark)
+        listed = frozenset(self._procfs.pids())
+        if not listed:
+            self._missed.append(Missed(request="processes", reason=f"{self._procfs.root} could not be listed: nothing was scanned"))
+            return []
+        stats = self._look(listed, frozenset(tops), mark)
         events: list[MemberSeen | MemberGone | Exited] = []
         for pid, member in list(self._members.items()):
             stat = stats.get(pid)
+            if stat is None and pid in listed:
+                continue  # went just now, or we are out of descriptors: the next scan tells
             if stat is None or stat.start != member.process.start or stat.dead:
                 del self._members[pid]
                 if stat is not None and stat.start == member.process.start and (how := self._how(member, stat)) is not None:
@@ -97,12 +106,12 @@ class ProcessWatcher:
             self._members[pid] = member
             events.append(MemberSeen(member=member))
         for pid, member in self._members.items():
-            if pid not in newcomers and (changed := self._changed(member, stats[pid], titles)) is not None:
+            if pid in stats and pid not in newcomers and (changed := self._changed(member, stats[pid], titles)) is not None:
                 self._members[pid] = changed
                 events.append(MemberSeen(member=changed))
         return events
 
-    def _look(self, tops: tuple[ProcessKey, ...], mark: bytes | None) -> dict[int, Stat]:
+    def _look(self, listed: frozenset[int], tops: frozenset[ProcessKey], mark: bytes | None) -> dict[int, Stat]:
         """`stat` of all members and of what is new; of everything when a full pass is due or something else is wanted than before."""
         began = self._clock()
         wanted = (tops, mark)
@@ -110,7 +119,6 @@ class ProcessWatcher:
             self._wanted = wanted
             self._known.clear()
         full = not self._known or began >= self._full_at
-        listed = set(self._procfs.pids())
         look = listed if full else (listed - self._known.keys()) | self._members.keys()
         stats = {pid: stat for pid in look if (stat := self._procfs.stat(pid)) is not None}
         self._known = {pid: start for pid, start in self._known.items() if pid in listed}
@@ -174,9 +182,14 @@ class ProcessWatcher:
         return replace(member, title=title, tag=tag, parent=stat.ppid)
 
     def _title(self, arguments: tuple[str, ...]) -> str:
-        if self._mask is not None:
-            arguments = self._mask(arguments)
-        return " ".join(arguments).strip()[:TITLE_CAP]
+        """Masking costs, and most titles are those of the scan before."""
+        title = self._titles.get(arguments)
+        if title is None:
+            title = " ".join(self._mask(arguments)).strip()[:TITLE_CAP]
+            if len(self._titles) >= _TITLES_KEPT:
+                self._titles.clear()
+            self._titles[arguments] = title
+        return title
 
     def _how(self, member: Member, stat: Stat) -> Exited | None:
         """0 is not told: the kernel shows it also to those who may not know."""

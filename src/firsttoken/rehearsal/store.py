@@ -6,6 +6,7 @@ on its socket to the main process, with `wait` as its innermost Python frame, wh
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import threading
@@ -23,6 +24,8 @@ class StoreServer:
         threading.Thread(target=self._accept, name="store", daemon=True).start()
 
     def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
     def _accept(self) -> None:
@@ -71,6 +74,10 @@ class StoreClient:
         if not line:
             raise ConnectionResetError("the rendezvous store is gone")
         return json.loads(line)
+
+    def close(self) -> None:
+        self._lines.close()
+        self._socket.close()
 
     def _send(self, request: dict[str, Any]) -> None:
         self._socket.sendall(json.dumps(request).encode() + b"\n")

@@ -75,7 +75,9 @@ class _Injector(importlib.abc.MetaPathFinder):
         self.module, self.cls, self.method = _PLACES[mode]
         self.block, self.rank, self.nth = _WAYS.get(mode, _sleep), rank, nth
 
-    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> importlib.machinery.ModuleSpec | None:
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
         if fullname != self.module:
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path)
@@ -92,5 +94,5 @@ class _Injector(importlib.abc.MetaPathFinder):
 
 
 if os.environ.get("VLLM_INJECT"):
-    _mode, _rank, _nth, *_ = os.environ["VLLM_INJECT"].split(":") + ["1", "1"]
+    _mode, _rank, _nth, *_ = [*os.environ["VLLM_INJECT"].split(":"), "1", "1"]
     sys.meta_path.insert(0, _Injector(_mode, int(_rank), int(_nth)))

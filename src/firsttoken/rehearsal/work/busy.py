@@ -118,7 +118,7 @@ def _compile_unit(number: int) -> None:
     if compiler is None:
         source, arguments = _PYTHON_UNIT, [sys.executable, "-I", "-"]
     else:
-        source = "\n".join(_C_UNIT.replace("NUMBER", str(number * 1000 + n)) for n in range(12))
+        source = "\n".join(_C_UNIT.replace("NUMBER", str(number * 1000 + n)) for n in range(40))
         arguments = [compiler, "-O2", "-S", "-x", "c", "-", "-o", "/dev/null"]
     subprocess.run(arguments, input=source.encode(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
 
