@@ -25,7 +25,7 @@ from firsttoken.model.events import Body, Missed, Planned
 from firsttoken.model.plan import Plan, Policy
 from firsttoken.model.process import ProcessKey
 from firsttoken.model.redact import mask_argv
-from firsttoken.model.requests import AskForToken, AskHealth, Request
+from firsttoken.model.requests import AskForToken, AskHealth, LookClosely, Request
 from firsttoken.model.words import Verdict
 from firsttoken.observe.counters import sample
 from firsttoken.observe.http import FirstTokenProber, first_http
@@ -99,6 +99,8 @@ class LocalSenses:
         return events
 
     async def ask(self, request: Request, state: State, emit: Callable[[Body], None]) -> None:
+        if isinstance(request, LookClosely):
+            return
         prober = await self._prober_for(state, emit)
         if prober is None:
             emit(Missed(request="a first token", reason="no socket of the run answers HTTP yet"))

@@ -28,9 +28,11 @@ from firsttoken.model.events import (
     ObserverLost,
     ObserverStarted,
     OomKill,
+    Places,
     Planned,
     RecordingStopped,
     SignalSent,
+    Stacks,
     StopAsked,
     Tick,
     UnknownEvent,
@@ -102,6 +104,8 @@ def _fold(state: State, event: Event) -> State:
             state = replace(state, serving=serving.answered(state.serving, body, t))
             if serving.is_token(body) and body.probe in serving.GENERATING:
                 return replace(state, book=phases.leave(state.book, Phase.FIRST_TOKEN, t))
+            return state
+        case Stacks() | Places():
             return state
         case StopAsked():
             return replace(state, stop_by=state.stop_by or body.by)

@@ -11,7 +11,6 @@ import os
 import selectors
 import signal
 import sys
-import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -391,6 +390,8 @@ def _socket_path(folder: Folder) -> str:
         with contextlib.suppress(OSError):
             path.unlink()
         return str(path)
+    import tempfile  # seldom needed, and 5 ms of every start
+
     return str(Path(tempfile.mkdtemp(prefix="firsttoken-")) / "socket")
 
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from firsttoken.model.plan import Plan, Policy
 from firsttoken.model.process import ListenSocket, Member, ProcessKey, RankTag, Sample, ShardFile
+from firsttoken.model.stillness import ThreadPlace, ThreadStack, Wait
 from firsttoken.model.words import Edge, Phase, ProbeKind, Verdict
 
 
@@ -206,6 +207,33 @@ class HttpAsked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stacks:
+    """One snapshot of one process's threads, main thread first. `round` numbers the snapshots of all ranks that were taken together.
+
+    `tool`: what read it (py-spy, pystack). `error` set and no threads: it could not be read, and why.
+    """
+
+    kind: ClassVar[str] = "stacks"
+    process: ProcessKey
+    round: int
+    threads: tuple[ThreadStack, ...] = ()
+    tool: str = ""
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Where each thread of one process stands in the kernel, and the waits that follow from it, main thread first."""
+
+    kind: ClassVar[str] = "places"
+    process: ProcessKey
+    round: int
+    threads: tuple[ThreadPlace, ...] = ()
+    waits: tuple[Wait, ...] = ()
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Missed:
     """A piece of evidence that was wanted and could not be had."""
 
@@ -289,7 +317,7 @@ class UnknownEvent:
 
 Body = (
     Planned | Launched | LaunchFailed | MemberSeen | MemberGone | Exited | Emptied | OomKill | LogLine | LogActivity | Counters | Listening
-    | WeightProgress | Memory | HttpAsked | HttpAnswer | Missed | StopAsked | SignalSent | Tick | Gap | RecordingStopped
+    | WeightProgress | Memory | Stacks | Places | HttpAsked | HttpAnswer | Missed | StopAsked | SignalSent | Tick | Gap | RecordingStopped
     | ObserverStarted | ObserverLost | Judged | UnknownEvent
 )  # fmt: skip
 

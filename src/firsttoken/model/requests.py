@@ -17,4 +17,11 @@ class AskHealth:
     number: int
 
 
-Request = AskForToken | AskHealth
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookClosely:
+    """Places and stacks of all members, once: one `Places` and one `Stacks` event for each, with `round` = `number`."""
+
+    number: int
+
+
+Request = AskForToken | AskHealth | LookClosely

@@ -1,0 +1,77 @@
+"""What a thread that does not move shows: its stack, its place in the kernel, and what it waits for."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from firsttoken.model.process import ProcessKey
+
+
+class Frame(NamedTuple):
+    """One stack frame. `line` 0: unknown. Native frames have addresses taken out, so that ranks can be compared."""
+
+    function: str
+    file: str
+    line: int
+    native: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadStack:
+    """`frames` innermost first."""
+
+    tid: int
+    name: str | None = None
+    main: bool = False
+    frames: tuple[Frame, ...] = ()
+
+
+class WaitKind(StrEnum):
+    """What a blocked thread waits for."""
+
+    FILE_LOCK = "file_lock"
+    FIFO = "fifo"
+    PIPE = "pipe"
+    SOCKET = "socket"
+    CONNECT = "connect"
+    FUTEX = "futex"
+    CHILD = "child"
+    SLEEP = "sleep"
+    POLL = "poll"
+    STOPPED = "stopped"
+    TRACED = "traced"
+    DISK = "disk"
+    COLLECTIVE = "collective"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadPlace:
+    """`state` as in /proc (R S D T t Z). `wchan`, `syscall` (its name) and `arguments` (decoded where known) None where unreadable."""
+
+    tid: int
+    main: bool = False
+    state: str = "?"
+    wchan: str | None = None
+    syscall: str | None = None
+    arguments: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """One edge of the wait-for graph: a thread of `waiter` waits for `what`, which `to` could end.
+
+    `to` None: nobody in particular, or nobody who can be seen. `to_title` describes it, with how long it has run and what it does.
+    `in_run`: `to` is a process of the run. `observable` False: who could end it is on another machine, of another user, or out of
+    sight, so that it may still come. `nobody`: it was looked for and there is nobody who could ever end it (a FIFO without a writer).
+    """
+
+    waiter: ProcessKey
+    tid: int
+    kind: WaitKind
+    what: str
+    to: ProcessKey | None = None
+    to_title: str | None = None
+    in_run: bool = False
+    observable: bool = True
+    nobody: bool = False
