@@ -5,7 +5,7 @@ from datetime import datetime
 from importlib import resources
 
 from . import figures
-from .life import Life
+from .life import Face, Life, Said
 
 GENERATIONS = ("completion", "chat", "native")
 
@@ -89,6 +89,12 @@ def replay_agrees(life: Life) -> None:
     replayed, lived = life.replay.document, life.result
     assert replayed["verdict"] == "ready", life.replay
     assert [row["name"] for row in replayed["phases"]] == [row["name"] for row in lived["phases"]], life.replay
+
+
+def stays_failed(face: Face, said: Said) -> None:
+    """That the server was ended afterwards, by itself or by us, does not change why it failed."""
+    after = face("status", said.document["run"], "--json")
+    assert (after.document["verdict"], after.document["reason"]) == ("failed", said.document["reason"]), after
 
 
 def _agree(row: dict[str, float | None], seconds: float) -> bool:

@@ -68,7 +68,7 @@ def test_a_wrong_flag_fails_with_the_engines_own_message(sglang: Sglang, face: F
     said = face.run(sglang.serve(MODEL, "--no-such-flag"), "--until", "ready")
     assert (said.code, said.document["verdict"]) == (69, "failed"), said
     assert "unrecognized arguments: --no-such-flag" in said.document["reason"], said
-    assert said.document["exit"] == {"code": 2, "signal": None}, said
+    checks.stays_failed(face, said)
 
 
 @pytest.mark.engines_full

@@ -10,6 +10,7 @@ import os
 import selectors
 import socket
 import struct
+import traceback
 from collections.abc import Iterable
 from typing import Any, Protocol
 
@@ -106,9 +107,17 @@ class ControlServer:
                 self._drop(client)
                 return
             if data:
-                self._hear(client, data)
+                self._hear_safely(client, data)
         if mask & selectors.EVENT_WRITE:
             self._send(client)
+
+    def _hear_safely(self, client: "_Client", data: bytes) -> None:
+        """The edge to programs that we did not write: whatever they say may end their connection and nothing else."""
+        try:
+            self._hear(client, data)
+        except Exception:
+            traceback.print_exc()
+            self._drop(client)
 
     def _hear(self, client: "_Client", data: bytes) -> None:
         for frame in client.decoder.feed(data):

@@ -71,9 +71,10 @@ class Ladder:
         """The launched process is gone. What it left gets a moment to end by itself (it may have had its signal), then a short ladder."""
         if self.killing:
             return
-        self.drains = False
+        wait = self._waits.drained if self.drains else self._waits.leftovers
         grace = min(_LEFTOVERS_GRACE, self._waits.leftovers)
-        self._plan = [(now + grace, Rung.TERMINATE), (now + grace + self._waits.leftovers, Rung.KILL)]
+        self.drains = False
+        self._plan = [(now + grace, Rung.TERMINATE), (now + grace + wait, Rung.KILL)]
 
     def _whole(self, now: float, terminates: int) -> None:
         at = now

@@ -13,11 +13,16 @@ class SpecError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LadderWaits:
-    """Seconds to wait after each rung of the stop ladder. `interrupt` 0: no SIGINT rung. `leftovers`: for what a root that ended left."""
+    """Seconds to wait after each rung of the stop ladder. `interrupt` 0: no SIGINT rung.
+
+    `leftovers`: between SIGTERM and SIGKILL for what a launched process that ended has left; `drained`: the same after a forwarded stop,
+    where a wrapper may have ended first and the engine behind it still drains.
+    """
 
     interrupt: float = 0.0
     terminate: float = 10.0
     leftovers: float = 5.0
+    drained: float = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,12 +18,17 @@ class Frame(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadStack:
-    """`frames` innermost first."""
+    """`frames` innermost first. `sign`: id of the frame signature that fits, `doing` its kind (collective, file_read, sleep_retry…),
+    `where` the function that it was found in. They are told with the stack, so that a replay needs no knowledge of its own.
+    """
 
     tid: int
     name: str | None = None
     main: bool = False
     frames: tuple[Frame, ...] = ()
+    sign: str | None = None
+    doing: str | None = None
+    where: str | None = None
 
 
 class WaitKind(StrEnum):

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,12 @@ class Link:
         self._reader, self._writer = reader, writer
 
     @classmethod
-    async def connect(cls, socket: str | Path, hello: str, *, events_from: int | None, log_from: int | None) -> "Link":
-        """KeeperGone where nobody listens on `socket`."""
+    async def connect(
+        cls, socket: str | Path, hello: str, *, events_from: int | None, log_from: int | None, seconds: float = _DEADLINE
+    ) -> "Link":
+        """KeeperGone where nobody answers on `socket` within so many seconds."""
         try:
-            async with asyncio.timeout(_DEADLINE):
+            async with asyncio.timeout(seconds):
                 reader, writer = await asyncio.open_unix_connection(socket)
         except (OSError, TimeoutError) as error:
             raise KeeperGone(f"no keeper answers on {socket}: {error}") from error
@@ -49,13 +51,25 @@ class Link:
         if fields:
             await self.send({"post": fields})
 
-    async def messages(self) -> AsyncIterator[dict[str, Any] | LogFrame]:
-        """Ends when the keeper closes, and where what comes is not made of frames."""
+    async def messages(self, until: Callable[[], float | None] = lambda: None) -> AsyncIterator[dict[str, Any] | LogFrame | None]:
+        """Ends when the keeper closes, and where what comes is not made of frames.
+
+        `until` is asked at each wait for the loop's time at which to yield None instead; the messages go on after that.
+        """
         decoder = Decoder()
-        with contextlib.suppress(OSError):
-            while decoder.broken is None and (data := await self._reader.read(_CHUNK)):
-                for frame in decoder.feed(data):
-                    yield frame if isinstance(frame, LogFrame) else frame.value
+        while decoder.broken is None:
+            try:
+                async with asyncio.timeout_at(until()):
+                    data = await self._reader.read(_CHUNK)
+            except TimeoutError:
+                yield None
+                continue
+            except OSError:
+                return
+            if not data:
+                return
+            for frame in decoder.feed(data):
+                yield frame if isinstance(frame, LogFrame) else frame.value
 
     async def close(self) -> None:
         self._writer.close()

@@ -14,6 +14,7 @@ from firsttoken.model.events import Event
 from firsttoken.session.link import KeeperGone, Link
 
 _POLL = 0.5
+_CONNECT_WITHIN = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,59 +31,94 @@ class Live:
     """All that was stored has been told; what follows is new."""
 
 
-Item = Event | LogFrame | Live | Ended
+@dataclass(frozen=True, slots=True)
+class TimeUp:
+    """`until` has come. The stream goes on where it is asked again."""
+
+
+Item = Event | LogFrame | Live | TimeUp | Ended
 
 
 @dataclass(slots=True)
 class RunStream:
-    """`hello` names us to the keeper. `log_from` None: no log wanted. `link` is set while the keeper answers."""
+    """`hello` names us to the keeper. `log_from` None: no log wanted. `link` is set while the keeper answers.
+
+    `until`: the loop's time at which a wait ends with `TimeUp`; may be set anew at any time.
+    """
 
     folder: RunFolder
     hello: str
     log_from: int | None = None
     link: Link | None = None
     seq: int = -1
+    until: float | None = None
     connected: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def items(self, *, still_written: Callable[[], bool] = lambda: False) -> AsyncIterator[Item]:
         """`still_written` says, after the keeper's death, whether somebody still appends to the folder."""
         for item in self._stored():
             yield item
-        try:
-            self.link = await Link.connect(self.socket(), self.hello, events_from=self.seq + 1, log_from=self.log_from)
-        except KeeperGone:
-            self.link = None
-        else:
-            self.connected.set()
+        if await self._connect():
             yield Live()
-            async for message in self.link.messages():
-                if isinstance(message, LogFrame):
-                    self.log_from = message.offset + len(message.data)
-                    yield message
-                elif "events" in message:
-                    for event in self._new(message["events"]):
-                        yield event
-                elif "behind" in message:
-                    for item in self._stored():
-                        yield item
-                elif "ended" in message:
-                    ended = message["ended"] or {}
-                    await self.link.close()
-                    yield Ended(True, ended.get("code"), ended.get("signal"))
+            async for told in self._from_keeper():
+                yield told
+                if isinstance(told, Ended):
                     return
-            await self.link.close()
-            self.link = None
-        while True:
-            more = still_written()
+        for item in self._stored():
+            yield item
+        yield Live()
+        while still_written():
+            if self.until is not None and asyncio.get_running_loop().time() >= self.until:
+                yield TimeUp()
+            await asyncio.sleep(_POLL)
             for item in self._stored():
                 yield item
-            if not more:
-                break
-            await asyncio.sleep(_POLL)
+        for item in self._stored():
+            yield item
         yield Ended(False)
 
     def socket(self) -> str:
         return str(self.folder.keeper().get("socket") or self.folder.path / "control.sock")
+
+    async def close(self) -> None:
+        if self.link is not None:
+            await self.link.close()
+            self.link = None
+
+    async def _connect(self) -> bool:
+        now = asyncio.get_running_loop().time()
+        seconds = _CONNECT_WITHIN if self.until is None else min(max(self.until - now, 0.1), _CONNECT_WITHIN)
+        try:
+            self.link = await Link.connect(
+                self.socket(), self.hello, events_from=self.seq + 1, log_from=self.log_from, seconds=seconds
+            )
+        except KeeperGone:
+            self.link = None
+            return False
+        self.connected.set()
+        return True
+
+    async def _from_keeper(self) -> AsyncIterator[Item]:
+        """Until its farewell, or its death."""
+        assert self.link is not None
+        async for message in self.link.messages(lambda: self.until):
+            if message is None:
+                yield TimeUp()
+            elif isinstance(message, LogFrame):
+                self.log_from = message.offset + len(message.data)
+                yield message
+            elif "events" in message:
+                for event in self._new(message["events"]):
+                    yield event
+            elif "behind" in message:
+                for item in self._stored():
+                    yield item
+            elif "ended" in message:
+                ended = message["ended"] or {}
+                await self.close()
+                yield Ended(True, ended.get("code"), ended.get("signal"))
+                return
+        await self.close()
 
     def _stored(self) -> Iterator[Event | LogFrame]:
         for event in self.folder.events():

@@ -62,7 +62,14 @@ def test_what_a_drained_server_leaves_gets_a_moment_and_then_a_short_ladder() ->
     ladder = Ladder(0, ready=True, force=False, terminates=1, waits=WAITS)
     played(ladder, 0)
     ladder.root_ended(100)
-    assert played(ladder, 105.5) == [(100.5, Rung.TERMINATE), (105.5, Rung.KILL)]
+    assert played(ladder, 130.5) == [(100.5, Rung.TERMINATE), (130.5, Rung.KILL)]
+
+
+def test_what_a_root_that_ended_before_ready_leaves_waits_less() -> None:
+    ladder = Ladder(0, ready=False, force=False, terminates=1, waits=WAITS)
+    ladder.due(0)
+    ladder.root_ended(1)
+    assert played(ladder, 6.5) == [(1.5, Rung.TERMINATE), (6.5, Rung.KILL)]
 
 
 @given(

@@ -114,10 +114,7 @@ def test_secrets_never_reach_an_event() -> None:
 
 def test_a_line_that_another_process_wrote_behind_a_bar_is_read() -> None:
     bar = "\rCapturing CUDA graphs (PIECEWISE):   7%|█ | 5/67 [00:02<00:29, 2.10it/s]"
-    glued = (
-        bar
-        + "\x1b[1;36m(Worker_TP1 pid=9)\x1b[0m INFO 05-11 19:04:01 [gpu_model_runner.py:1] Graph capturing finished in 11 secs, took 1.10 GiB\n"
-    )
+    end = "\x1b[1;36m(Worker_TP1 pid=9)\x1b[0m INFO 05-11 19:04:01 [g.py:1] Graph capturing finished in 11 secs, took 1.10 GiB\n"
     for engine in ("vllm", None):
         log = reader(engine)
         events = read(log, VLLM.format("0.11.0"), bar + end)
