@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -117,8 +118,7 @@ class LocalSenses:
         plan = state.plan
         if plan.engine is not None and plan.endpoint.port:
             return None
-        told = state.facts.get("port")
-        port = int(told) if isinstance(told, int | float) else self._found_port
+        port = _told_port(state) or self._found_port
         seen = (plan.engine, plan.endpoint.port, self._reader.engine, len(state.members), port)
         if seen == self._replanned_for:
             return None
@@ -142,13 +142,17 @@ class LocalSenses:
         return replan(plan, profiles(), engine=engine) if engine is not None else plan
 
     async def _guess_port(self, state: State) -> None:
-        """Which of the run's ports is the server, where neither command nor log told; asked seldom, with one GET each."""
+        """Which of the run's ports is the server, where neither command nor log told; asked seldom, with one GET each.
+
+        A rendezvous can take a stray GET ill, so ports that the kernel chose are asked only long after the server said that it is ready.
+        """
         now = time.monotonic()
-        if state.plan.endpoint.port or state.plan.endpoint.unix_socket or self._found_port or now < self._guess_at:
+        endpoint = state.plan.endpoint
+        if endpoint.port or endpoint.unix_socket or self._found_port or _told_port(state) or now < self._guess_at:
             return
         self._guess_at = now + _GUESS_EVERY
-        claims = state.claims_since is not None
-        found = [one for one in targets(state.sockets, state.plan.endpoint) if claims or (one.port or 0) < EPHEMERAL_FROM]
+        claims = state.claims_since is not None and state.now - state.claims_since > _GUESS_EVERY
+        found = [one for one in targets(state.sockets, endpoint) if claims or (one.port or 0) < EPHEMERAL_FROM]
         target = await first_http(found) if found else None
         if target is not None:
             self._found_port = target.port
@@ -184,6 +188,17 @@ class LocalSenses:
     def _surroundings(self, pid: int) -> tuple[dict[str, str], str]:
         raw = (self._procfs.environ(pid) or b"").decode("utf8", "surrogateescape")
         return dict(entry.split("=", 1) for entry in raw.split("\0") if "=" in entry), self._procfs.link(f"{pid}/cwd") or "/"
+
+
+def _told_port(state: State) -> int | None:
+    """From the log: a port, or the port of a URL."""
+    told = state.facts.get("port")
+    if isinstance(told, int | float):
+        return int(told)
+    try:
+        return urlsplit(str(state.facts.get("url", ""))).port
+    except ValueError:
+        return None
 
 
 def title_patterns(engine: str | None) -> tuple[re.Pattern[str], ...]:

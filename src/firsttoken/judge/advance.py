@@ -60,7 +60,7 @@ def _fold(state: State, event: Event) -> State:
     t, body = event.t, event.body
     match body:
         case Planned():
-            return _planned(replace(state, policy=body.policy), body.plan)
+            return _planned(replace(state, policy=body.policy), body.plan, t)
         case Launched():
             book = phases.enter(state.book, Phase.PROCESS_START, t)
             return replace(state, root=body.process, run=body.run, attempt=body.attempt, launched_wall=event.wall - t, book=book)
@@ -123,9 +123,10 @@ def _fold(state: State, event: Event) -> State:
             assert_never(body)
 
 
-def _planned(state: State, plan: Plan) -> State:
+def _planned(state: State, plan: Plan, t: float) -> State:
+    """A plan that knows the port only now may find that it has been listening all along."""
     book = replace(state.book, order=plan.phases, ended_by_line=frozenset(plan.ended_by_line))
-    return replace(state, plan=plan, book=book)
+    return _serving_here(replace(state, plan=plan, book=book), t)
 
 
 def _line(state: State, line: LogLine, t: float) -> State:
@@ -144,7 +145,10 @@ def _line(state: State, line: LogLine, t: float) -> State:
 
 
 def _listening(state: State, body: Listening, t: float) -> State:
-    state = replace(state, sockets=body.sockets, motion=motion.hint(state.motion, "sockets"))
+    return _serving_here(replace(state, sockets=body.sockets, motion=motion.hint(state.motion, "sockets")), t)
+
+
+def _serving_here(state: State, t: float) -> State:
     if not serves_here(state):
         return replace(state, listening_since=None)
     if state.listening_since is None:

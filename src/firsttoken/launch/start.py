@@ -109,10 +109,9 @@ def start_keeper(spec: LaunchSpec, folder: Path, *, seconds: float = REPORT_WITH
     if not report.get("ok"):
         os.close(life_write)
         _end(pid, kill=not report)
-        text = (
-            report.get("error")
-            or f"the keeper (pid {pid}) did not report within {seconds:.0f} s; see {folder / 'keeper.log'}, and end what it may have begun with `firsttoken cleanup`"
-        )
+        silence = f"the keeper (pid {pid}) did not report within {seconds:.0f} s and was killed"
+        advice = f"see {folder / 'keeper.log'}, and end what it may have begun with `firsttoken cleanup`"
+        text = report.get("error") or f"{silence}; {advice}"
         raise StartError(str(text), int(report.get("code", 126)))
     server = report["server"]
     keys = Key(report["pid"], report["start"]), Key(server["pid"], server["start"])

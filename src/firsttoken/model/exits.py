@@ -6,6 +6,7 @@ from firsttoken.model.words import Phase, Verdict
 
 USAGE = 2
 STILL = 75
+UNKNOWN = 76
 TIMED_OUT = 124
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
@@ -17,7 +18,7 @@ _CODES = {
     Verdict.CRASHED: 69,
     Verdict.HUNG: 70,
     Verdict.UNSERVING: 71,
-    Verdict.UNKNOWN: 76,
+    Verdict.UNKNOWN: UNKNOWN,
 }
 _PATIENT_PHASES = (Phase.WEIGHTS, Phase.COMPILE)
 

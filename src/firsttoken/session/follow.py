@@ -12,12 +12,17 @@ from firsttoken.judge.outcome import result
 from firsttoken.judge.state import State
 from firsttoken.launch.frames import LogFrame
 from firsttoken.model.events import Event
-from firsttoken.model.exits import decision
+from firsttoken.model.exits import UNKNOWN, decision
 from firsttoken.model.plan import Policy
 from firsttoken.model.result import Result
-from firsttoken.model.words import Verdict
+from firsttoken.model.words import OPEN_VERDICTS, Verdict
 from firsttoken.session.link import KeeperGone
-from firsttoken.session.stream import Ended, Item, Live, RunStream
+from firsttoken.session.stream import Ended, Item, Live, RunStream, TimeUp
+from firsttoken.session.tend import run_state
+
+LAST_WORDS = 3.0
+"""Seconds. After the server's own end, what it said last may still be on its way through the observer."""
+_GOING_ON = (Verdict.STARTING, Verdict.SLOW)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,9 +32,6 @@ class Seen:
     result: Result
     code: int | None = None
     ended: Ended | None = None
-
-
-_GOING_ON = (Verdict.STARTING, Verdict.SLOW)
 
 
 def _nothing(*_: object) -> None:
@@ -53,6 +55,7 @@ class Follower:
     state: State = field(default_factory=initial)
     stream: RunStream = field(init=False)
     _items: AsyncIterator[Item] = field(init=False)
+    _live: bool = False
     _shown: tuple[str, str] | None = None
 
     def __post_init__(self) -> None:
@@ -60,27 +63,27 @@ class Follower:
         self._items = self.stream.items(still_written=self._still_written)
 
     async def until_decided(self, *, max_wait: float | None = None) -> Seen:
-        """Returns at the first decision, at the run's end, or after `max_wait` seconds."""
+        """Returns at the first decision, at the run's end, or after `max_wait` seconds with the state so far."""
         return await self._follow(stop_at_decision=True, max_wait=max_wait)
 
-    async def until_end(self) -> Seen:
-        return await self._follow(stop_at_decision=False, max_wait=None)
+    async def until_end(self, *, max_wait: float | None = None) -> Seen:
+        """Also after `until_decided`: the same stream goes on."""
+        return await self._follow(stop_at_decision=False, max_wait=max_wait)
 
-    async def resume_until_end(self) -> Seen:
-        """Goes on after `until_decided`, on the same stream."""
-        return await self._follow(stop_at_decision=False, max_wait=None)
-
-    async def say_bye(self) -> None:
-        """Leaving is no death."""
+    async def leave(self) -> None:
+        """Leaving is no death, and says so."""
         if self.stream.link is not None:
             with contextlib.suppress(KeeperGone):
                 await self.stream.link.send({"bye": True})
+        await self.stream.close()
 
     def stored(self) -> Result:
         """The result of what the folder holds, without following."""
         for event in self.folder.events():
             self.state = advance(self.state, event)
-        return self.result()
+        found = self.result()
+        open_ = found.verdict in OPEN_VERDICTS
+        return found if not open_ or run_state(self.folder) == "running" or self._still_written() else _lost(found)
 
     def socket(self) -> str:
         return self.stream.socket()
@@ -91,33 +94,50 @@ class Follower:
         return found if found.run else replace(found, run=self.folder.name)
 
     async def _follow(self, *, stop_at_decision: bool, max_wait: float | None) -> Seen:
-        live = False  # while the folder is read, a verdict of the past is no decision
-        try:
-            async with asyncio.timeout(max_wait):
-                async for item in self._items:
-                    match item:
-                        case Event():
-                            self.state = advance(self.state, item)
-                            self.on_event(item)
-                            at = (self.state.decision.verdict, self.state.decision.phase)
-                            if at != self._shown:
-                                self._shown = at
-                                self.on_change(self.result())
-                            live = self.stream.connected.is_set()
-                        case Live():
-                            live = True
-                        case LogFrame():
-                            self.on_log(item.data)
-                        case Ended():
-                            now = self.result()
-                            return Seen(result=now, code=decision(now, self.patience(self.state.policy)), ended=item)
-                    if live and stop_at_decision and self.state.decision.verdict not in _GOING_ON:
-                        code = decision(self.result(), self.patience(self.state.policy))
-                        if code is not None:
-                            return Seen(result=self.result(), code=code)
-        except TimeoutError:
-            pass
-        return Seen(result=self.result())
+        now = asyncio.get_running_loop().time
+        self.stream.until = None if max_wait is None else now() + max_wait
+        code: int | None = None
+        async for item in self._items:
+            match item:
+                case Event():
+                    self._take(item)
+                case LogFrame():
+                    self.on_log(item.data)
+                case Live():
+                    self._live = True
+                case TimeUp():
+                    return Seen(result=self.result(), code=self._code())
+                case Ended():
+                    return self._ended(item)
+            if not self._live or not stop_at_decision or code is not None:
+                continue  # while the folder is read, a verdict of the past is no decision
+            code = self._code()
+            if code is not None:
+                if self.state.root_exit is None:
+                    return Seen(result=self.result(), code=code)
+                last = now() + LAST_WORDS
+                self.stream.until = last if self.stream.until is None else min(last, self.stream.until)
+        return self._ended(Ended(False))
+
+    def _take(self, event: Event) -> None:
+        self.state = advance(self.state, event)
+        self.on_event(event)
+        at = (self.state.decision.verdict, self.state.decision.phase)
+        if at != self._shown:
+            self._shown = at
+            self.on_change(self.result())
+
+    def _code(self) -> int | None:
+        """Cheap while the start goes on: most events change nothing."""
+        if self.state.decision.verdict in _GOING_ON:
+            return None
+        return decision(self.result(), self.patience(self.state.policy))
+
+    def _ended(self, end: Ended) -> Seen:
+        code = self._code()
+        if code is not None or end.orderly:
+            return Seen(result=self.result(), code=code, ended=end)
+        return Seen(result=_lost(self.result()), code=UNKNOWN, ended=end)
 
     def _still_written(self) -> bool:
         """After the keeper's death its observer goes on recording for as long as the server lives."""
@@ -125,3 +145,13 @@ class Follower:
         if not isinstance(holder, dict) or self.folder.keeper().get("ended") is not None:
             return False
         return Procfs().alive(int(holder["pid"]), int(holder["start"]))
+
+
+def _lost(last: Result) -> Result:
+    """Nobody saw how it went on."""
+    if not last.command:
+        reason = "this run has recorded nothing: its launch was broken off"
+    else:
+        reason = f"nobody follows this run any more: its keeper and its observer are gone. Last seen was {last.verdict}, {last.reason}"
+    then = (f"firsttoken cleanup {last.run}", f"firsttoken logs {last.run} --tail 50")
+    return replace(last, verdict=Verdict.UNKNOWN, reason=reason, still_s=None, eta_s=None, next=then)

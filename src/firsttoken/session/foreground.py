@@ -1,35 +1,65 @@
 """A foreground run: the server's output passes through, signals pass on, and the end is the server's own.
 
 Before ready, a signal to us starts the stop ladder (engines swallow the first SIGTERM while they start). After ready it is forwarded one to
-one and never escalated: engines drain. A closed terminal (SIGHUP) is treated as the server would have been: it ends it.
+one and never escalated: engines drain; what such a server leaves behind when it has ended is ended too. A closed terminal (SIGHUP) is
+treated as the server would have been: it ends it. What we were told to ignore (`nohup`), we ignore.
 """
 
 import asyncio
-import contextlib
 import signal
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
 
-from firsttoken.model.exits import server_status
+from firsttoken.model.exits import TIMED_OUT, UNKNOWN, server_status
 from firsttoken.model.words import Verdict
 from firsttoken.session.follow import Follower, Seen
 from firsttoken.session.link import KeeperGone, Link
-from firsttoken.session.tend import stop
+from firsttoken.session.tend import signal_server, stop
 
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _END_WITHIN = 120.0
 
 
+@contextmanager
+def held_signals() -> Iterator[list[signal.Signals]]:
+    """Signals that come during a launch end nobody: they are kept in the list, for whoever takes over the server.
+
+    Without this, a Ctrl-C between the server's start and our event loop would end us and leave the server.
+    """
+    held: list[signal.Signals] = []
+
+    def keep(number: int, _: FrameType | None) -> None:
+        held.append(signal.Signals(number))
+
+    before = {number: signal.getsignal(number) for number in PASSED_ON}
+    handled = [number for number, action in before.items() if action is not signal.SIG_IGN]
+    for number in handled:
+        signal.signal(number, keep)
+    try:
+        yield held
+    finally:
+        for number in handled:
+            if signal.getsignal(number) is keep:
+                signal.signal(number, before[number])
+
+
 @dataclass(slots=True)
 class Foreground:
-    """`until_ready`: leave at the first decision, with its code, and take the server along. `stop_on_hung`: end a server proven hung."""
+    """`until_ready`: leave at the first decision (or after `max_wait` seconds), with its code, and take the server along.
+    `stop_on_hung`: end a server proven hung. `held`: signals that came before `run` was called.
+    """
 
     follower: Follower
     until_ready: bool = False
+    max_wait: float | None = None
     stop_on_hung: bool = False
     said: Callable[[str], None] = lambda text: None
+    held: list[signal.Signals] = field(default_factory=list)
     _asked_to_end: int = 0
+    _forwarded_end: str | None = None
 
     async def run(self) -> tuple[Seen, int]:
         """What was seen last, and the exit status."""
@@ -41,48 +71,63 @@ class Foreground:
             tasks.add(task)
             task.add_done_callback(tasks.discard)
 
-        for number in PASSED_ON:
+        handled = [number for number in PASSED_ON if signal.getsignal(number) is not signal.SIG_IGN]
+        for number in handled:
             loop.add_signal_handler(number, on_signal, number)
+        for number in self.held:
+            on_signal(number)
+        sweeping = loop.create_task(self._end_leftovers())
         try:
-            if not self.until_ready:
-                return self._ended(await self._to_the_end())
-            seen = await self.follower.until_decided()
-            code = seen.code if seen.code is not None else 1
-            if seen.ended is None:
-                await self._send({"stop": {"by": "run --until ready", "force": False}})
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_END_WITHIN):
-                        await self.follower.resume_until_end()
-            return seen, code
+            return await (self._to_the_decision() if self.until_ready else self._to_the_end())
         finally:
-            for number in PASSED_ON:
+            for task in (sweeping, *tasks):
+                task.cancel()
+            await asyncio.gather(sweeping, *tasks, return_exceptions=True)
+            for number in handled:
                 loop.remove_signal_handler(number)
+            await self.follower.leave()
 
-    async def _to_the_end(self) -> Seen:
-        if not self.stop_on_hung:
-            return await self.follower.until_end()
-        seen = await self.follower.until_decided()
-        if seen.ended is None and seen.result.verdict is Verdict.HUNG:
-            self.said("the server is hung and is stopped (--on-hung stop)")
-            await self._send({"stop": {"by": "--on-hung stop", "force": True}})
-        return seen if seen.ended is not None else await self.follower.resume_until_end()
+    async def _to_the_decision(self) -> tuple[Seen, int]:
+        seen = await self.follower.until_decided(max_wait=self.max_wait)
+        if seen.ended is None:
+            await self._send({"stop": {"by": "run --until ready", "force": False}})
+            end = await self.follower.until_end(max_wait=_END_WITHIN)
+            if end.ended is None:
+                self.said(f"the server is still ending; `firsttoken stop --force {self.follower.folder.name}` cuts that short")
+        return seen, seen.code if seen.code is not None else TIMED_OUT
 
-    def _ended(self, seen: Seen) -> tuple[Seen, int]:
+    async def _to_the_end(self) -> tuple[Seen, int]:
+        if self.stop_on_hung:
+            seen = await self.follower.until_decided()
+            if seen.ended is None and seen.result.verdict is Verdict.HUNG:
+                self.said("the server is hung and is stopped (--on-hung stop)")
+                await self._send({"stop": {"by": "--on-hung stop", "force": True}})
+        seen = await self.follower.until_end()
         exit_ = seen.result.exit
         if exit_.code is None and exit_.signal is None:
-            return seen, 1
+            return seen, seen.code or UNKNOWN
         return seen, server_status(exit_.code, exit_.signal)
 
     async def _pass_on(self, number: signal.Signals) -> None:
         ready = self.follower.state.ready_at is not None
         if number not in _ENDING or ready:
-            await self._send({"signal": int(number)})
+            if number in _ENDING:
+                self._forwarded_end = number.name
+            if not await self._send({"signal": int(number)}):
+                signal_server(self.follower.folder, number)
             return
         self._asked_to_end += 1
         if self._asked_to_end == 1:
             self.said(f"{number.name}: stopping the server, which is still starting; once more to kill it")
         if not await self._send({"stop": {"by": f"signal {number.name}", "force": self._asked_to_end > 1}}):
             await stop(self.follower.folder, force=True, max_wait=_END_WITHIN)
+
+    async def _end_leftovers(self) -> None:
+        """A terminal signals all of a foreground job, we only the launched command: what that leaves when it goes is ended as well."""
+        while self._forwarded_end is None or self.follower.state.root_exit is None:
+            await asyncio.sleep(0.5)
+        if not self.follower.state.emptied:
+            await self._send({"stop": {"by": f"signal {self._forwarded_end}", "force": False}})
 
     async def _send(self, message: dict[str, object]) -> bool:
         """On a link of its own, so that a decision or a slow log never delays a signal. False where no keeper takes it."""

@@ -22,14 +22,16 @@ from firsttoken.launch.folder import Key
 from firsttoken.launch.frames import LogFrame
 from firsttoken.launch.survivors import NoRecord, Survivor
 from firsttoken.model import codec
-from firsttoken.model.events import Body, Event, Judged, LogActivity, LogLine, Planned
+from firsttoken.model.events import Body, Emptied, Event, Exited, Judged, LogActivity, LogLine, Missed, Planned
 from firsttoken.model.requests import Request
 from firsttoken.model.words import Verdict
 from firsttoken.report.document import result_document
 from firsttoken.session.link import KeeperGone
-from firsttoken.session.stream import Ended, Live, RunStream
+from firsttoken.session.stream import Ended, Live, RunStream, TimeUp
 
 READY_INTERVAL = 10.0
+_ECHO = 0.1
+"""Seconds that a last word is given to come back as an event, and to change the verdict once more."""
 _EVENTS_HELD, _FRAMES_HELD = 500, 64
 """of what came last, for the case that the keeper dies before it was written"""
 
@@ -65,7 +67,9 @@ class Observer:
     _recorded: int = 0
     _told: int = 0
     _seq: int = -1
-    _outgoing: "asyncio.Queue[Body]" = field(default_factory=asyncio.Queue)
+    _missed: set[str] = field(default_factory=set)
+    _outgoing: "asyncio.Queue[Body | None]" = field(default_factory=asyncio.Queue)
+    """None: our last word has been said"""
     _in_flight: dict[Request, "asyncio.Task[None]"] = field(default_factory=dict)
     _last_events: deque[Event] = field(default_factory=lambda: deque(maxlen=_EVENTS_HELD))
     _last_frames: deque[LogFrame] = field(default_factory=lambda: deque(maxlen=_FRAMES_HELD))
@@ -99,7 +103,7 @@ class Observer:
                 case LogFrame():
                     self._last_frames.append(item)
                     self._read(item)
-                case Live():
+                case Live() | TimeUp():
                     pass
                 case Ended():
                     return item.orderly
@@ -128,7 +132,7 @@ class Observer:
                 if survivor.closed:
                     loop.remove_reader(master)
                 survivor.turn()
-                survivor.post([codec.body_to_fields(body) for body in self._drain()])
+                survivor.post([codec.body_to_fields(body) for body in self._drain() if body is not None])
                 for fields in survivor.take():
                     self._take(codec.from_fields(fields))
         finally:
@@ -149,6 +153,8 @@ class Observer:
                     pass
         self._post(*self.changes[self._recorded :])
         self._told = len(self.changes)
+        if self.state.emptied:
+            self._outgoing.put_nowait(None)
         return resume
 
     def _fold(self, event: Event) -> None:
@@ -168,8 +174,15 @@ class Observer:
             self._post(*self.changes[self._told :])
             self._told = len(self.changes)
             self._write_result()
-        if isinstance(event.body, Judged):
-            return
+        match event.body:
+            case Judged():
+                return
+            case Exited(root=True):  # what it said last tells why
+                self._post_activity()
+            case Emptied():
+                self._outgoing.put_nowait(None)
+            case _:
+                pass
         plan = self.senses.replan(self.state)
         if plan is not None:
             self._post(plan)
@@ -180,10 +193,17 @@ class Observer:
     def _read(self, frame: LogFrame) -> None:
         self._post(*self.senses.log(frame.data, frame.offset, (self.state.launched_wall or 0.0) + frame.t))
 
+    def _post_activity(self) -> None:
+        activity = self.senses.log_activity()
+        if activity is not None:
+            self._post(activity)
+
     async def _ask(self, request: Request) -> None:
         try:
             await self.senses.ask(request, self.state, self._post)
             await self._posted()
+        except Exception as error:  # a probe that fails says so and never stops the run
+            self._miss("a first token", error)
         finally:
             self._in_flight.pop(request, None)
 
@@ -195,26 +215,39 @@ class Observer:
                 return
             await asyncio.sleep(0.05)
 
+    def _miss(self, request: str, error: Exception) -> None:
+        """A fault of ours, told once."""
+        reason = f"{type(error).__name__}: {error}"
+        if reason not in self._missed:
+            self._missed.add(reason)
+            self._post(Missed(request=request, reason=reason))
+
     def _post(self, *bodies: Body) -> None:
         for body in bodies:
             self._outgoing.put_nowait(body)
 
-    def _drain(self, most: int = 500) -> list[Body]:
-        drained: list[Body] = []
+    def _drain(self, most: int = 500) -> list[Body | None]:
+        drained: list[Body | None] = []
         while len(drained) < most and not self._outgoing.empty():
             drained.append(self._outgoing.get_nowait())
         return drained
 
     async def _send(self, stream: RunStream) -> None:
-        """Outgoing events in batches, in order, as soon as there is a link."""
+        """Outgoing events in batches, in order, as soon as there is a link; behind our last word a farewell, for which the keeper waits."""
         await stream.connected.wait()
+        leaving = False
         while stream.link is not None:
             batch = [await self._outgoing.get(), *self._drain()]
+            bodies = [body for body in batch if body is not None]
             try:
-                await stream.link.post(batch)
+                await stream.link.post(bodies)
+                leaving = leaving or None in batch
+                if leaving:
+                    await asyncio.sleep(_ECHO)
+                if leaving and self._outgoing.empty():
+                    await stream.link.send({"bye": True})
             except KeeperGone:
-                for body in batch:  # for the survivor to record
-                    self._post(body)
+                self._post(*bodies)  # for the survivor to record
                 return
 
     async def _sample(self) -> None:
@@ -223,11 +256,12 @@ class Observer:
         while True:
             began = loop.time()
             interval = READY_INTERVAL if self._is_ready() else self.state.policy.sample_interval
-            activity = self.senses.log_activity()
-            if activity is not None:
-                self._post(activity)
+            self._post_activity()
             if self.state.root is not None:
-                self._post(*await self.senses.sample(self.state, interval))
+                try:
+                    self._post(*await self.senses.sample(self.state, interval))
+                except Exception as error:
+                    self._miss("counters", error)
             while loop.time() - began < interval:
                 await asyncio.sleep(min(0.25, interval))
                 if interval > 1 and not self._is_ready():

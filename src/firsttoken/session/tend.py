@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from firsttoken.history.runs import RunFolder
 from firsttoken.hosts.procfs import Procfs
 from firsttoken.launch.cleanup import find_left, finish
+from firsttoken.launch.folder import Key
+from firsttoken.launch.tree import send
 from firsttoken.session.link import KeeperGone, Link
 
 _STEP = 0.05
@@ -59,6 +61,14 @@ async def cleanup(folder: RunFolder, *, dry_run: bool) -> tuple[tuple[int, ...],
         return _pids(folder), ()
     done = await asyncio.to_thread(finish, folder.path)
     return tuple(item.process.pid for item in done.ended), tuple(item.process.pid for item in done.stuck)
+
+
+def signal_server(folder: RunFolder, number: int) -> bool:
+    """One signal to the launched process of a run that has no keeper to forward it. False where that process is not there any more."""
+    server = folder.keeper().get("server")
+    if not isinstance(server, dict) or find_left(folder.path) == ():
+        return False
+    return send(Procfs(), Key(int(server["pid"]), int(server["start"])), number)
 
 
 async def _ask_keeper(folder: RunFolder, force: bool, max_wait: float) -> bool:

@@ -147,6 +147,6 @@ def test_a_broken_client_is_dropped_and_does_no_harm(launch: Launch) -> None:
 
 def test_ticks_come_each_second(launch: Launch) -> None:
     run = launch("sleep", "300")
-    ticks = until(lambda: run.events("tick") if len(run.events("tick")) >= 3 else [])
-    assert 0.9 < ticks[2]["t"] - ticks[1]["t"] < 1.8
+    ticks = until(lambda: run.events("tick") if len(run.events("tick")) >= 2 else [])
+    assert 0.9 < ticks[1]["t"] - ticks[0]["t"] < 1.8
     os.kill(run.handle.server.pid, signal.SIGKILL)
