@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import assert_never
 
-from firsttoken.judge import motion, phases, serving
+from firsttoken.judge import closeup, motion, phases, serving
 from firsttoken.judge.decide import decide
 from firsttoken.judge.ranks import line_rank
 from firsttoken.judge.state import State
@@ -39,7 +39,7 @@ from firsttoken.model.events import (
     WeightProgress,
 )
 from firsttoken.model.plan import Plan
-from firsttoken.model.words import Phase, Verdict
+from firsttoken.model.words import Edge, Phase, Verdict
 
 _ERRORS_KEPT = 50
 _RATE_WINDOW = 30.0
@@ -88,7 +88,8 @@ def _fold(state: State, event: Event) -> State:
             state = replace(state, motion=motion.hint(state.motion, "log"))
             return replace(state, last_line=body.last or state.last_line, last_line_at=t)
         case Counters():
-            return replace(state, motion=motion.sampled(state.motion, body.samples, t, body.interval))
+            moved = motion.sampled(state.motion, body.samples, t, body.interval)
+            return replace(state, motion=moved, closeup=state.closeup if moved.still > 0 else closeup.forget(state.closeup))
         case Listening():
             return _listening(state, body, t)
         case WeightProgress():
@@ -106,9 +107,9 @@ def _fold(state: State, event: Event) -> State:
                 return replace(state, book=phases.leave(state.book, Phase.FIRST_TOKEN, t))
             return state
         case Stacks() | Places():
-            return state
+            return replace(state, closeup=closeup.noted(state.closeup, body, t))
         case StopAsked():
-            return replace(state, stop_by=state.stop_by or body.by)
+            return state if state.stop_by is not None else replace(state, stop_by=body.by, before_stop=state.decision)
         case SignalSent():
             return replace(state, signals_sent=(*state.signals_sent[-20:], body.signal))
         case Missed():
@@ -137,11 +138,23 @@ def _line(state: State, line: LogLine, t: float) -> State:
         state = replace(state, errors=(*state.errors, line)[:_ERRORS_KEPT])
     if line.claims_ready and state.claims_since is None:
         state = replace(state, claims_since=t)
-    if "shards" in line.values or "percent" in line.values:
+    if _is_larger_bar(line, state.bar):
         state = replace(state, bar=line)
+    told = line.values.get("seconds")
+    if line.phase is Phase.WEIGHTS and line.edge is Edge.END and isinstance(told, int | float) and state.weights_told is None:
+        state = replace(state, weights_told=float(told))
     if line.values:
         state = replace(state, facts={**state.facts, **{k: v for k, v in line.values.items() if k != "rank"}})
     return state
+
+
+def _is_larger_bar(line: LogLine, known: LogLine | None) -> bool:
+    """A draft model's bar is shorter than the model's own."""
+    shards = line.values.get("shards")
+    if not isinstance(shards, int | float):
+        return False
+    before = known.values.get("shards") if known is not None else None
+    return not isinstance(before, int | float) or shards >= before
 
 
 def _listening(state: State, body: Listening, t: float) -> State:

@@ -4,10 +4,11 @@ import signal as _signal
 from typing import NamedTuple
 
 from firsttoken.judge import phases
+from firsttoken.judge.hang import Proof, Scene, prove
 from firsttoken.judge.serving import TOKENS_WANTED
 from firsttoken.judge.state import Decision, State
 from firsttoken.model.events import Exited, LogLine
-from firsttoken.model.words import Phase, Role, Verdict
+from firsttoken.model.words import OPEN_VERDICTS, Phase, Role, Verdict
 
 ERROR_GRACE = 5.0
 """a server that answers 5xx may be dying of it: its death tells more than the status"""
@@ -24,14 +25,22 @@ class _Said(NamedTuple):
     reason: str
     proof: tuple[str, ...] = ()
     detail: str | None = None
+    hang: Proof | None = None
 
 
 def decide(state: State) -> Decision:
     expected = state.plan.sizes.ranks_here
     phase = phases.current(state.book, expected)
     said = _ended(state) or _served(state, phase) or _broken(state) or _moving(state, phase)
-    behind = phases.behind(state.book, expected) if said.verdict in (Verdict.STALLED, Verdict.HUNG, Verdict.WAITING) else ()
-    return Decision(verdict=said.verdict, phase=phase, reason=said.reason, detail=said.detail, proof=said.proof, behind=behind)
+    return Decision(
+        verdict=said.verdict,
+        phase=phase,
+        reason=said.reason,
+        detail=said.detail,
+        proof=said.proof,
+        behind=said.hang.behind if said.hang is not None else (),
+        hang=said.hang,
+    )
 
 
 def _ended(state: State) -> _Said | None:
@@ -45,6 +54,9 @@ def _ended(state: State) -> _Said | None:
     if state.stop_by is not None:
         if state.ready_at is not None:
             return _Said(Verdict.READY, f"served its first token at {_seconds(state.ready_at)}; ended {when} ({state.stop_by})")
+        told = state.before_stop
+        if told is not None and told.verdict not in OPEN_VERDICTS:
+            return _Said(told.verdict, f"{told.reason}; then stopped ({state.stop_by}) {when}", told.proof, hang=told.hang)
         return _Said(Verdict.UNKNOWN, f"stopped ({state.stop_by}) {when}, before its first token")
     proof = tuple(_text(line) for line in _errors(state)[:5])
     crash = _crash(state, exit_)
@@ -94,13 +106,19 @@ def _broken(state: State) -> _Said | None:
     patience = MUTE_AFTER if state.motion.busy < 0.5 else max(_budget(state, Phase.FIRST_TOKEN, state.policy.answer_budget), MUTE_AFTER)
     if waited >= patience and state.motion.still >= min(state.policy.still_after, patience):
         reason = f"accepts a request and brings no token: {_seconds(waited)} so far, and nothing moves"
-        return _Said(Verdict.UNSERVING, reason, (f"no strong signal for {_seconds(state.motion.still)}",))
+        behind_it = prove(scene(state))
+        why = f"; {behind_it.reason}" if behind_it is not None else ""
+        return _Said(Verdict.UNSERVING, reason + why, (f"no strong signal for {_seconds(state.motion.still)}",), hang=behind_it)
     return None
 
 
 def _moving(state: State, phase: Phase) -> _Said:
     still = state.motion.still
     doing = _doing(state, phase)
+    proof_of_hang = prove(scene(state))
+    if proof_of_hang is not None and (proof_of_hang.verdict is not Verdict.STALLED or still >= state.policy.still_after):
+        facts = (f"no strong signal for {_seconds(still)} (cores busy: {state.motion.busy:.1f})", *proof_of_hang.facts)
+        return _Said(proof_of_hang.verdict, f"{phase}: {proof_of_hang.reason}", facts, hang=proof_of_hang)
     if still >= state.policy.still_after:
         proof = f"no new log text, bytes, faults, children or weights for {_seconds(still)} (cores busy: {state.motion.busy:.1f})"
         last = f"; last new line: {state.last_line}" if state.last_line else ""
@@ -113,6 +131,17 @@ def _moving(state: State, phase: Phase) -> _Said:
     if spent > budget:
         return _Said(Verdict.SLOW, f"{phase} takes {_seconds(spent)} (usually up to {_seconds(budget)}): {doing}", detail=doing)
     return _Said(Verdict.STARTING, f"{phase} for {_seconds(spent)}: {doing}", detail=doing)
+
+
+def scene(state: State) -> Scene:
+    return Scene(
+        members=state.members,
+        sizes=state.plan.sizes,
+        closeup=state.closeup,
+        still=state.motion.still,
+        stopped=state.motion.stopped,
+        root_pid=state.root.pid if state.root is not None else None,
+    )
 
 
 def _doing(state: State, phase: Phase) -> str:

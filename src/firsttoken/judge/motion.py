@@ -17,9 +17,9 @@ _CAP = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Motion:
-    """`still`: sampled seconds without a strong signal. `signals`: what moved at the last sample that moved.
-
-    `pending`: signals from other events since the last sample. `busy`: cores used over the last interval, `reading` bytes a second.
+    """`still`: sampled seconds without a strong signal. `signals`: what moved at the last sample that moved. `pending`: signals from
+    other events since the last sample. `busy`: cores used over the last interval, `reading` bytes a second. `stopped`: sampled seconds in
+    state T or t, by pid.
     """
 
     samples: Mapping[int, Sample] = field(default_factory=dict)
@@ -32,6 +32,7 @@ class Motion:
     reading: float = 0.0
     children: float = 0.0
     starved: bool = False
+    stopped: Mapping[int, float] = field(default_factory=dict)
 
 
 def hint(motion: Motion, signal: str) -> Motion:
@@ -66,6 +67,11 @@ def sampled(motion: Motion, samples: Iterable[Sample], t: float, interval: float
         reading=max(_sum(pairs, lambda s: max(s.rw_bytes, 0)), 0) / gap,
         children=_sum(pairs, lambda s: s.child_ticks) / ticks_per_second / gap,
         starved=starved,
+        stopped={
+            pid: motion.stopped.get(pid, 0.0) + min(gap, _CAP * interval)
+            for pid, new in rows.items()
+            if new.state in "Tt" and (old := motion.samples.get(pid)) is not None and old.start == new.start and old.state in "Tt"
+        },
     )
 
 

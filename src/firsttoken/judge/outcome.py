@@ -4,6 +4,8 @@ from datetime import UTC, datetime
 
 from firsttoken.judge import phases
 from firsttoken.judge.decide import weight_rate
+from firsttoken.judge.graph import Edge
+from firsttoken.judge.hang import Proof
 from firsttoken.judge.ranks import world_rank
 from firsttoken.judge.state import State
 from firsttoken.model.plan import Endpoint, Timer
@@ -27,6 +29,7 @@ _VERSIONS = ("torch", "nccl", "cuda", "driver", "python", "transformers", "flash
 
 def result(state: State, folder: str | None = None) -> Result:
     plan, decision = state.plan, state.decision
+    hang = decision.hang
     version = state.facts.get("version")
     rows = tuple(
         PhaseRow(name=time.phase, began_s=time.began, seconds=time.seconds, ranks_done=time.ranks_done)
@@ -52,8 +55,11 @@ def result(state: State, folder: str | None = None) -> Result:
         still_s=state.motion.still if decision.verdict in OPEN_VERDICTS else None,
         eta_s=_eta(state),
         phases=rows,
-        ranks=RanksRow(behind=decision.behind),
+        ranks=RanksRow(behind=decision.behind, groups=hang.groups if hang is not None else ()),
         members=tuple(_member(state, pid) for pid in sorted(state.members)),
+        root_blocker=_root_blocker(hang),
+        waits=tuple(_wait(edge) for edge in hang.edges) if hang is not None else (),
+        cycle=tuple(_wait(edge) for edge in hang.cycle) if hang is not None else (),
         weights=_weights(state, rows),
         memory=None
         if state.memory is None
@@ -73,6 +79,25 @@ def result(state: State, folder: str | None = None) -> Result:
         next=_next(state),
         not_checked=(*plan.not_read, *state.missed),
     )
+
+
+def _root_blocker(hang: Proof | None) -> dict[str, object] | None:
+    if hang is None:
+        return None
+    if hang.root_outside is not None:
+        return dict(hang.root_outside)
+    return {"process": process_row(hang.root.process), "title": hang.root.title, "in_run": True} if hang.root is not None else None
+
+
+def _wait(edge: Edge) -> dict[str, object]:
+    """Ranks by number, other processes by pid."""
+    to: dict[str, object] | None = None
+    if edge.to is not None:
+        to = {"rank": edge.to.rank} if edge.to.rank is not None else {"pid": edge.to.process.pid}
+    elif edge.outside is not None and edge.outside.to is not None:
+        to = {"pid": edge.outside.to.pid, "title": edge.outside.to_title}
+    waiter = {"rank": edge.waiter.rank} if edge.waiter.rank is not None else {"pid": edge.waiter.process.pid}
+    return {"from": waiter, "kind": str(edge.kind), "what": edge.what, "to": to}
 
 
 def claims_ready(state: State) -> bool:
@@ -112,8 +137,7 @@ def _weights(state: State, rows: tuple[PhaseRow, ...]) -> WeightsRow:
     """The engine's own bar for shards where it has one, what is seen from outside for bytes."""
     outside, bar = state.weights, state.bar.values if state.bar is not None else {}
     row = next((row for row in rows if row.name is Phase.WEIGHTS), None)
-    told = state.facts.get("weights_seconds")
-    seconds = float(told) if isinstance(told, int | float) else (row.seconds if row is not None else None)
+    seconds = state.weights_told if state.weights_told is not None else (row.seconds if row is not None else None)
     shards = _int(bar.get("shards"), outside.shards if outside else None)
     total = outside.bytes if outside and outside.bytes else None
     ended = row is not None and row.seconds is not None
@@ -122,7 +146,7 @@ def _weights(state: State, rows: tuple[PhaseRow, ...]) -> WeightsRow:
         shards_done=_int(bar.get("shards_done"), outside.shards_done if outside else None) if not ended else shards,
         shards=shards,
         bytes=total,
-        bytes_done=outside.bytes_done if outside else None,
+        bytes_done=total if ended else (outside.bytes_done if outside else None),
         seconds=seconds if ended else None,
         bytes_per_s=rate,
     )

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from firsttoken.judge.closeup import Closeup
+from firsttoken.judge.hang import Proof
 from firsttoken.judge.motion import Motion
 from firsttoken.judge.phases import PhaseBook
 from firsttoken.judge.serving import Serving
@@ -22,6 +24,7 @@ class Decision:
     detail: str | None = None
     proof: tuple[str, ...] = ()
     behind: tuple[int, ...] = ()
+    hang: Proof | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,12 +43,14 @@ class State:
     members: Mapping[int, Member] = field(default_factory=dict)
     book: PhaseBook = field(default_factory=PhaseBook)
     motion: Motion = field(default_factory=Motion)
+    closeup: Closeup = field(default_factory=Closeup)
     serving: Serving = field(default_factory=Serving)
     sockets: tuple[ListenSocket, ...] = ()
     listening_since: float | None = None
     claims_since: float | None = None
     weights: WeightProgress | None = None
     weights_at: tuple[tuple[float, int], ...] = ()
+    weights_told: float | None = None
     bar: LogLine | None = None
     memory: Memory | None = None
     facts: Mapping[str, str | float] = field(default_factory=dict)
@@ -58,6 +63,7 @@ class State:
     emptied: bool = False
     oom: tuple[str, ...] = ()
     stop_by: str | None = None
+    before_stop: Decision | None = None
     signals_sent: tuple[int, ...] = ()
     missed: tuple[str, ...] = ()
     ready_at: float | None = None

@@ -3,7 +3,7 @@
 from firsttoken.judge.serving import LOADING, TOKENS_WANTED
 from firsttoken.judge.state import State
 from firsttoken.model.plan import Policy
-from firsttoken.model.requests import AskForToken, AskHealth, Request
+from firsttoken.model.requests import AskForToken, AskHealth, LookClosely, Request
 from firsttoken.model.words import Role, Verdict
 
 LISTENS_FOR = 3.0
@@ -12,7 +12,26 @@ AGAIN_AFTER = 2.0
 _MORE_TRIES = 2
 
 
+LOOK_AFTER, LOOK_EVERY, LOOK_SELDOM = 2.0, 2.0, 10.0
+"""seconds of stillness before places and stacks are looked at, and between two looks (at first, and after a minute)"""
+
+
 def wants(state: State, policy: Policy) -> tuple[Request, ...]:
+    return (*_tokens(state, policy), *_looks(state))
+
+
+def _looks(state: State) -> tuple[Request, ...]:
+    """Only while nothing moves: looking costs, and a serving engine is never looked at."""
+    ended = state.root_exit is not None or state.stop_by is not None or state.ready_at is not None
+    if ended or state.root is None or state.motion.still < LOOK_AFTER:
+        return ()
+    every = LOOK_EVERY if state.motion.still < 60 else LOOK_SELDOM
+    if state.closeup.at is not None and state.now - state.closeup.at < every:
+        return ()
+    return (LookClosely(number=state.closeup.round + 1),)
+
+
+def _tokens(state: State, policy: Policy) -> tuple[Request, ...]:
     """At most one request of ours is under way; a serving engine is never asked more than it takes to prove a token."""
     if not policy.probe or state.listening_since is None or state.serving.open_since is not None:
         return ()

@@ -18,6 +18,8 @@ _SAME_CLOCK = 3.0
 _DAY = 86400.0
 _HALF_YEAR = 180 * _DAY
 _YEAR = re.compile(r"\d{4}-")
+_UPTIME = re.compile(r"(\d{1,9})\.(\d\d)\.(\d{3})\.(\d{3})")
+"""minutes.seconds.milliseconds.microseconds since the process started: no date to count from, but differences are right"""
 
 _NUMBERS = ("rank", "dp", "pp", "tp", "ep", "pid")
 
@@ -107,11 +109,16 @@ class Peeler:
 
 
 def read_stamp(text: str, formats: Sequence[str], year: int) -> float | None:
-    """Unix seconds, or None where no format fits. A clock without a date is taken on the first of January."""
+    """Unix seconds, or None where no format fits. A clock without a date is taken on the first of January; `uptime` counts from 1970."""
     text = text.replace(",", ".")
     base, _, fraction = text.partition(".")
     for form in formats:
         try:
+            if form == "uptime":
+                match = _UPTIME.fullmatch(text)
+                if match is not None:
+                    return int(match[1]) * 60.0 + int(match[2]) + float(f"0.{match[3]}{match[4]}")
+                continue
             if form == "iso":
                 at = datetime.fromisoformat(text)
                 return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()

@@ -16,6 +16,8 @@ from firsttoken.hosts.procfs import Procfs
 from firsttoken.launch import cgroup
 
 _DEADLINE = 10.0
+_ROOM = 1 << 30
+"""Bytes: a handful of runs, each of which keeps at most 128 MiB of log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,97 +30,120 @@ class Found:
     remedy: str | None = None
 
 
-def examine() -> list[Found]:
-    return [*_basics(), *_processes(), *_stacks(), *_gpu()]
+def examine(procfs: Procfs | None = None) -> list[Found]:
+    """All checks, a few hundredths of a second and one py-spy dump of our own child."""
+    procfs = procfs or Procfs()
+    found = [_python(), _kernel(), _runs_folder(), _proc(procfs)]
+    if found[-1].result != "fail":
+        found += [_proc_io(procfs), _proc_children(procfs)]
+    return [*found, _cgroup(), _ptrace(procfs), _py_spy(), *_gpu()]
 
 
-def _basics() -> Iterator[Found]:
-    yield Found(id="python", result="pass", fact=f"{sys.version.split()[0]} at {sys.executable}")
+def _python() -> Found:
+    return Found(id="python", result="pass", fact=f"{sys.version.split()[0]} at {sys.executable}")
+
+
+def _kernel() -> Found:
     kernel = os.uname()
-    yield Found(id="kernel", result="pass" if kernel.sysname == "Linux" else "fail", fact=f"{kernel.sysname} {kernel.release}",
-                remedy=None if kernel.sysname == "Linux" else "launching and following need Linux; logs can be read anywhere")  # fmt: skip
+    fact = f"{kernel.sysname} {kernel.release}"
+    if kernel.sysname == "Linux":
+        return Found(id="kernel", result="pass", fact=fact)
+    return Found(id="kernel", result="fail", fact=fact, remedy="launching and following need Linux; logs can be read anywhere")
+
+
+def _runs_folder() -> Found:
     folder = home()
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.TemporaryFile(dir=folder):
-            pass
-        free = shutil.disk_usage(folder).free
-        enough = free > 1 << 30
-        yield Found(id="runs-folder", result="pass" if enough else "warn", fact=f"{folder}, {free / 1e9:.1f} GB free",
-                    remedy=None if enough else "a run records up to 130 MB of log; `firsttoken history prune` makes room")  # fmt: skip
+            free = shutil.disk_usage(folder).free
     except OSError as error:
-        yield Found(
-            id="runs-folder", result="fail", fact=f"{folder}: {error.strerror or error}", remedy="set FIRSTTOKEN_HOME to a folder of yours"
-        )
+        fact = f"{folder}: {error.strerror or error}"
+        return Found(id="runs-folder", result="fail", fact=fact, remedy="set FIRSTTOKEN_HOME to a folder of yours")
+    fact = f"{folder}, {free / 1e9:.1f} GB free"
+    if free > _ROOM:
+        return Found(id="runs-folder", result="pass", fact=fact)
+    remedy = "a run keeps up to 134 MB of log; `firsttoken history prune --keep 10` makes room"
+    return Found(id="runs-folder", result="warn", fact=fact, remedy=remedy)
 
 
-def _processes() -> Iterator[Found]:
-    procfs = Procfs()
-    me = os.getpid()
-    if procfs.stat(me) is None:
-        yield Found(id="proc", result="fail", fact="/proc is not there or not readable", remedy="mount it: mount -t proc proc /proc")
-        return
-    others = [pid for pid in procfs.pids() if pid != me]
-    hidden = procfs.stat(1) is None
-    yield Found(id="proc", result="warn" if hidden else "pass", fact=f"{len(others) + 1} processes visible" + (", others' are hidden" if hidden else ""),
-                remedy="hidepid hides other users' processes: lock holders among them cannot be named" if hidden else None)  # fmt: skip
-    io = procfs.read(f"{me}/io")
-    yield Found(id="proc-io", result="pass" if io else "warn", fact="byte counters are readable" if io else "/proc/PID/io is not readable",
-                remedy=None if io else "progress is judged by log, faults and children alone")  # fmt: skip
-    children = procfs.children(me)
-    yield Found(id="proc-children", result="pass" if children is not None else "warn",
-                fact="the kernel lists children" if children is not None else "no /proc/PID/task/TID/children: all processes are scanned")  # fmt: skip
-    made = cgroup.create(f"firsttoken-doctor-{me}")
+def _proc(procfs: Procfs) -> Found:
+    if procfs.stat(os.getpid()) is None:
+        return Found(id="proc", result="fail", fact="/proc is not there or not readable", remedy="mount it: mount -t proc proc /proc")
+    fact = f"{len(list(procfs.pids()))} processes visible"
+    if procfs.stat(1) is not None:
+        return Found(id="proc", result="pass", fact=fact)
+    remedy = "mounted with hidepid: lock holders among other users' processes cannot be named"
+    return Found(id="proc", result="warn", fact=f"{fact}, others' are hidden", remedy=remedy)
+
+
+def _proc_io(procfs: Procfs) -> Found:
+    if procfs.read(f"{os.getpid()}/io"):
+        return Found(id="proc-io", result="pass", fact="byte counters are readable")
+    remedy = "progress is judged by log, faults and children alone"
+    return Found(id="proc-io", result="warn", fact="/proc/PID/io is not readable", remedy=remedy)
+
+
+def _proc_children(procfs: Procfs) -> Found:
+    if procfs.children(os.getpid()) is not None:
+        return Found(id="proc-children", result="pass", fact="the kernel lists children")
+    return Found(id="proc-children", result="warn", fact="no /proc/PID/task/TID/children: all processes are scanned")
+
+
+def _cgroup() -> Found:
+    made = cgroup.create(f"firsttoken-doctor-{os.getpid()}")
     if made is not None:
         made.remove()
-    yield Found(id="cgroup", result="pass" if made is not None else "warn",
-                fact="a run gets a cgroup of its own" if made is not None else "no cgroup can be made here",
-                remedy=None if made is not None else "after a SIGKILL of the keeper, leftovers are found by session and mark only")  # fmt: skip
+        return Found(id="cgroup", result="pass", fact="a run gets a cgroup of its own")
+    remedy = "after a SIGKILL of the keeper, leftovers are found by session and mark only"
+    return Found(id="cgroup", result="warn", fact="no cgroup can be made here", remedy=remedy)
 
 
-def _stacks() -> Iterator[Found]:
-    scope = (Procfs().read("sys/kernel/yama/ptrace_scope") or b"").strip()
-    meaning = {
-        b"": "no Yama",
-        b"0": "Yama 0: same user",
-        b"1": "Yama 1: own descendants",
-        b"2": "Yama 2: root only",
-        b"3": "Yama 3: nobody",
-    }
-    limited = scope in (b"2", b"3") or (scope == b"1" and os.geteuid() != 0)
-    yield Found(id="ptrace", result="warn" if limited else "pass", fact=meaning.get(scope, scope.decode("ascii", "replace")),
-                remedy="stacks of the server cannot be read from outside: sysctl kernel.yama.ptrace_scope=0, or run as root" if limited else None)  # fmt: skip
+_YAMA = {b"": "no Yama", b"0": "Yama 0: same user", b"1": "Yama 1: own descendants", b"2": "Yama 2: root only", b"3": "Yama 3: nobody"}
+
+
+def _ptrace(procfs: Procfs) -> Found:
+    scope = (procfs.read("sys/kernel/yama/ptrace_scope") or b"").strip()
+    fact = _YAMA.get(scope, f"Yama {scope.decode('ascii', 'replace')}")
+    if scope == b"3" or (scope in (b"1", b"2") and os.geteuid() != 0):
+        remedy = "stacks of the server cannot be read from outside: sysctl kernel.yama.ptrace_scope=0, or run as root"
+        return Found(id="ptrace", result="warn", fact=fact, remedy=remedy)
+    return Found(id="ptrace", result="pass", fact=fact)
+
+
+def _py_spy() -> Found:
+    """Reads the stacks of a child of ours: the least that any server allows."""
     program = shutil.which("py-spy") or _beside("py-spy")
     if program is None:
-        yield Found(id="py-spy", result="warn", fact="not found", remedy="pip install py-spy, for stacks of Python processes")
-        return
-    child = subprocess.Popen(
-        [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    try:
+        return Found(id="py-spy", result="warn", fact="not found", remedy="pip install py-spy, for stacks of Python processes")
+    idle = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()"]
+    with subprocess.Popen(idle, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         child.stdout.readline()
-        done = subprocess.run([program, "dump", "--nonblocking", "--pid", str(child.pid)], capture_output=True, timeout=_DEADLINE)
-        worked = done.returncode == 0
-        said = done.stderr.decode("utf8", "replace").strip().splitlines()
-        yield Found(id="py-spy", result="pass" if worked else "warn", fact=f"{program} reads stacks" if worked else f"{program}: {said[-1] if said else 'failed'}",
-                    remedy=None if worked else "in a container: --cap-add SYS_PTRACE")  # fmt: skip
-    except subprocess.TimeoutExpired:
-        yield Found(id="py-spy", result="warn", fact=f"{program} gave no answer in {_DEADLINE:.0f} s")
-    finally:
-        child.communicate(b"", timeout=_DEADLINE)
+        try:
+            done = subprocess.run([program, "dump", "--nonblocking", "--pid", str(child.pid)], capture_output=True, timeout=_DEADLINE)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return Found(id="py-spy", result="warn", fact=f"{program}: {error}")
+        finally:
+            child.kill()
+    if done.returncode == 0:
+        return Found(id="py-spy", result="pass", fact=f"{program} reads stacks")
+    said = done.stderr.decode("utf8", "replace").strip().splitlines()
+    fact = f"{program}: {said[-1] if said else 'failed'}"
+    return Found(id="py-spy", result="warn", fact=fact, remedy="in a container: --cap-add SYS_PTRACE")
 
 
 def _gpu() -> Iterator[Found]:
-    """By absence only: nothing here calls into a driver that might be wedged."""
-    devices = [path for path in Path("/dev").glob("nvidia[0-9]*")]
+    """By presence only: nothing here calls into a driver that might be wedged."""
+    devices = list(Path("/dev").glob("nvidia[0-9]*"))
     library = ctypes.util.find_library("nvidia-ml")
-    binding = importlib.util.find_spec("pynvml") is not None
     if not devices and library is None:
         yield Found(id="gpu", result="not_checked", fact="no NVIDIA device and no NVML here")
         return
-    yield Found(id="gpu", result="pass" if devices else "warn", fact=f"{len(devices)} NVIDIA devices; NVML {'found' if library else 'not found'}",
-                remedy=None if library and binding else "pip install nvidia-ml-py")  # fmt: skip
+    fact = f"{len(devices)} NVIDIA devices; NVML {'found' if library else 'not found'}"
+    binding = importlib.util.find_spec("pynvml") is not None
+    remedy = None if library and binding else "pip install nvidia-ml-py, for the memory and clocks of GPUs"
+    yield Found(id="gpu", result="pass" if devices else "warn", fact=fact, remedy=remedy)
 
 
 def _beside(name: str) -> str | None:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 
+from firsttoken.model.events import Event, Exited
 from firsttoken.model.exits import TIMED_OUT, UNKNOWN, server_status
 from firsttoken.model.words import Verdict
 from firsttoken.session.follow import Follower, Seen
@@ -60,6 +61,7 @@ class Foreground:
     held: list[signal.Signals] = field(default_factory=list)
     _asked_to_end: int = 0
     _forwarded_end: str | None = None
+    _root_ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self) -> tuple[Seen, int]:
         """What was seen last, and the exit status."""
@@ -76,6 +78,7 @@ class Foreground:
             loop.add_signal_handler(number, on_signal, number)
         for number in self.held:
             on_signal(number)
+        self.follower.on_event = self._watch_root(self.follower.on_event)
         sweeping = loop.create_task(self._end_leftovers())
         try:
             return await (self._to_the_decision() if self.until_ready else self._to_the_end())
@@ -109,8 +112,8 @@ class Foreground:
         return seen, server_status(exit_.code, exit_.signal)
 
     async def _pass_on(self, number: signal.Signals) -> None:
-        ready = self.follower.state.ready_at is not None
-        if number not in _ENDING or ready:
+        serves = self.follower.state.ready_at is not None and self.follower.state.root_exit is None
+        if number not in _ENDING or serves:
             if number in _ENDING:
                 self._forwarded_end = number.name
             if not await self._send({"signal": int(number)}):
@@ -118,16 +121,24 @@ class Foreground:
             return
         self._asked_to_end += 1
         if self._asked_to_end == 1:
-            self.said(f"{number.name}: stopping the server, which is still starting; once more to kill it")
+            what = "what the server left" if self.follower.state.root_exit is not None else "the server, which is still starting"
+            self.said(f"{number.name}: stopping {what}; once more to kill it")
         if not await self._send({"stop": {"by": f"signal {number.name}", "force": self._asked_to_end > 1}}):
             await stop(self.follower.folder, force=True, max_wait=_END_WITHIN)
 
     async def _end_leftovers(self) -> None:
         """A terminal signals all of a foreground job, we only the launched command: what that leaves when it goes is ended as well."""
-        while self._forwarded_end is None or self.follower.state.root_exit is None:
-            await asyncio.sleep(0.5)
-        if not self.follower.state.emptied:
+        await self._root_ended.wait()
+        if self._forwarded_end is not None and not self.follower.state.emptied:
             await self._send({"stop": {"by": f"signal {self._forwarded_end}", "force": False}})
+
+    def _watch_root(self, told: Callable[[Event], None]) -> Callable[[Event], None]:
+        def on_event(event: Event) -> None:
+            told(event)
+            if isinstance(event.body, Exited) and event.body.root:
+                self._root_ended.set()
+
+        return on_event
 
     async def _send(self, message: dict[str, object]) -> bool:
         """On a link of its own, so that a decision or a slow log never delays a signal. False where no keeper takes it."""

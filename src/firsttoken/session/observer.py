@@ -135,6 +135,7 @@ class Observer:
                 survivor.post([codec.body_to_fields(body) for body in self._drain() if body is not None])
                 for fields in survivor.take():
                     self._take(codec.from_fields(fields))
+            survivor.post([codec.body_to_fields(body) for body in self._drain() if body is not None])
         finally:
             loop.remove_reader(master)
             survivor.close()

@@ -89,9 +89,7 @@ class RunStream:
         now = asyncio.get_running_loop().time()
         seconds = _CONNECT_WITHIN if self.until is None else min(max(self.until - now, 0.1), _CONNECT_WITHIN)
         try:
-            self.link = await Link.connect(
-                self.socket(), self.hello, events_from=self.seq + 1, log_from=self.log_from, seconds=seconds
-            )
+            self.link = await Link.connect(self.socket(), self.hello, events_from=self.seq + 1, log_from=self.log_from, seconds=seconds)
         except KeeperGone:
             self.link = None
             return False

@@ -83,7 +83,7 @@ async def _ask_keeper(folder: RunFolder, force: bool, max_wait: float) -> bool:
         async with asyncio.timeout(max_wait):
             async for _ in link.messages():
                 pass
-            while _keeper_lives(keeper) or _pids(folder):
+            while _keeper_lives(keeper) or _pids(folder):  # noqa: ASYNC110  # the end of foreign processes has no event to wait for
                 await asyncio.sleep(_STEP)
     except TimeoutError:
         pass

@@ -1,14 +1,14 @@
 """`firsttoken history`: past runs with their outcomes and times; `history prune` forgets old ones."""
 
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+import time
 
 import click
 
-from firsttoken.faces.cli.say import Problem, json_option, print_document
-from firsttoken.faces.cli.status import list_runs, row
-from firsttoken.history.runs import remove, runs
+from firsttoken.faces.cli.say import json_option, print_document
+from firsttoken.faces.cli.status import list_runs
+from firsttoken.history.runs import RunFolder, remove, runs
 from firsttoken.report.document import document
+from firsttoken.session.tend import run_state
 
 
 @click.group(invoke_without_command=True)
@@ -30,13 +30,12 @@ def command(ctx: click.Context, last: int | None, as_json: bool) -> int:
 def prune(keep: int | None, older_than: float | None, dry_run: bool, as_json: bool) -> int:
     """Delete the folders of ended runs. Runs that are still there are never touched."""
     if keep is None and older_than is None:
-        raise Problem("say which runs may go: --keep N, --older-than DAYS, or both", 2)
+        raise click.UsageError("say which runs may go: --keep N, --older-than DAYS, or both")
     known = runs()
-    old = known[: len(known) - keep] if keep is not None else known
+    old = known[: max(len(known) - keep, 0)] if keep is not None else known
     if older_than is not None:
-        limit = datetime.now(UTC) - timedelta(days=older_than)
-        old = [run for run in old if datetime.fromtimestamp(Path(run.path).stat().st_mtime, UTC) < limit]
-    gone = [run for run in old if row(run)["state"] in ("ended", "none")]
+        old = [run for run in old if _age(run) > older_than * 86400]
+    gone = [run for run in old if _may_go(run)]
     freed = sum(0 if dry_run else remove(run) for run in gone)
     if as_json:
         print_document(document("pruned", runs=[run.name for run in gone], bytes=freed, dry_run=dry_run))
@@ -45,3 +44,17 @@ def prune(keep: int | None, older_than: float | None, dry_run: bool, as_json: bo
             click.echo(f"{'would delete' if dry_run else 'deleted'} {run.name}")
         click.echo(f"{len(gone)} runs, {freed / 1e6:.1f} MB freed; {len(old) - len(gone)} kept because they have not ended")
     return 0
+
+
+_BEING_LAUNCHED = 300.0
+"""Seconds. A folder without a keeper may be that of a launch that has just begun."""
+
+
+def _may_go(run: RunFolder) -> bool:
+    state = run_state(run)
+    return state == "ended" or (state == "none" and _age(run) > _BEING_LAUNCHED)
+
+
+def _age(run: RunFolder) -> float:
+    """Seconds since something was last put into the folder."""
+    return time.time() - run.path.stat().st_mtime

@@ -20,11 +20,19 @@ def command(run: str | None, follow: bool, tail: int | None) -> int:
     folder = find_run(run)
     end = _print(folder, tail)
     if follow:
-        asyncio.run(Follower(folder=folder, log_from=end, on_log=_write).until_end())
+        asyncio.run(_follow(Follower(folder=folder, log_from=end, on_log=_write)))
     return 0
 
 
+async def _follow(follower: Follower) -> None:
+    try:
+        await follower.until_end()
+    finally:
+        await follower.leave()
+
+
 def _print(folder: RunFolder, tail: int | None) -> int:
+    """Returns the offset up to which the log has been told."""
     end, last = 0, deque[bytes](maxlen=tail)
     open_line = b""
     for offset, data in folder.log():
@@ -37,10 +45,10 @@ def _print(folder: RunFolder, tail: int | None) -> int:
         lines = (open_line + data).split(b"\n")
         open_line = lines.pop()
         last.extend(lines)
-    if tail:
-        if open_line:
-            last.append(open_line)
-        _write(b"\n".join(last) + (b"" if open_line else b"\n") if last else b"")
+    if open_line:
+        last.append(open_line)
+    if last:
+        _write(b"\n".join(last) + (b"" if open_line else b"\n"))
     return end
 
 

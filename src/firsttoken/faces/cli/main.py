@@ -1,7 +1,12 @@
 """`firsttoken`: one module a command. Commands are imported when they are used, so that `--help` and completion answer at once."""
 
+import contextlib
+import os
+import shlex
 import sys
 from importlib import import_module
+from io import TextIOWrapper
+from typing import TextIO
 
 import click
 
@@ -9,7 +14,7 @@ from firsttoken import __version__
 from firsttoken.model.exits import INTERRUPTED
 
 COMMANDS = {
-    "run": "launch a server from its own command and follow it to its first token",
+    "run": "launch a server from its own command, follow it to its first token",
     "wait": "wait for a run's decision: ready, hung, failed…",
     "status": "what a run is doing now; without a run: all runs",
     "logs": "a run's raw server output",
@@ -20,6 +25,7 @@ COMMANDS = {
     "rehearse": "the embedded engine: a real, small server",
     "doctor": "what firsttoken can see and do on this machine",
 }
+_BROKEN_PIPE = 141
 
 
 class _Commands(click.Group):
@@ -31,6 +37,12 @@ class _Commands(click.Group):
             return None
         command: click.Command = import_module(f"firsttoken.faces.cli.{cmd_name}").command
         return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            launch = shlex.join(args[:6]) + (" …" if len(args) > 6 else "")
+            ctx.fail(f"firsttoken has no command {args[0]!r}. To launch it as a server: firsttoken run -- {launch}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -48,14 +60,49 @@ def cli() -> None:
 
 def main(argv: list[str] | None = None) -> None:
     """Errors are sentences on stderr; a usage error ends with status 2, Ctrl-C with 130."""
+    _fill_streams()
+    code: object
     try:
         code = cli.main(args=argv, prog_name="firsttoken", standalone_mode=False)
     except click.exceptions.Abort:
-        sys.exit(INTERRUPTED)
+        code = INTERRUPTED
     except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
+        with contextlib.suppress(OSError):
+            error.show()
+        code = error.exit_code
     except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(141)
+        code = _BROKEN_PIPE
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            where = f"{error.filename}: " if error.filename else ""
+            click.echo(f"firsttoken: {where}{error.strerror or error}", err=True)
+        code = 1
+    finally:
+        _let_go(sys.stdout, 1)
+        _let_go(sys.stderr, 2)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fill_streams() -> None:
+    """A stream that our caller closed becomes the null device: else the next file that we open would take its number."""
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    sys.stdin = sys.stdin or os.fdopen(0, "r", closefd=False)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
+    for stream in (sys.stdout, sys.stderr):  # whatever the locale: no text of ours or of a server may end us
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(encoding=None if stream.isatty() else "utf8", errors="replace")
+
+
+def _let_go(stream: TextIO, fd: int) -> None:
+    """A reader that went away is no error: without this Python would complain at its own end."""
+    try:
+        stream.flush()
+    except (OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, fd)
+        os.close(null)

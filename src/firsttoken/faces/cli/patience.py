@@ -1,4 +1,4 @@
-"""The two options by which `run` and `wait` say how long a start may stand still."""
+"""How long: options in seconds, and the two by which `run` and `wait` say how long a start may stand still."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -7,6 +7,21 @@ from typing import Any
 import click
 
 from firsttoken.model.plan import Policy
+
+
+class Seconds(click.ParamType):  # type: ignore[type-arg]  # generic in late versions of click only
+    """A finite number of seconds, not negative."""
+
+    name = "seconds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            seconds = float(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a number of seconds", param, ctx)
+        if not 0 <= seconds < float("inf"):
+            self.fail(f"{value!r} is not a number of seconds from 0 up", param, ctx)
+        return seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +40,10 @@ class Patience:
 
 
 def patience_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    seconds = click.FloatRange(min=0)
-    waiting = click.option("--max-waiting", type=seconds, metavar="S", help="Patience with what waits for something outside (600).")
+    waiting = click.option(
+        "--max-waiting", type=Seconds(), metavar="S", help="Patience with a start that waits for something outside (default 600)."
+    )
     stall = click.option(
-        "--stall-patience", type=seconds, metavar="S", help="Patience with a stalled start (120; 300 in weights, compile)."
+        "--stall-patience", type=Seconds(), metavar="S", help="Patience with a stalled start (default 120; 300 in weights and compile)."
     )
     return waiting(stall(function))

@@ -3,7 +3,7 @@
 import click
 
 from firsttoken.faces.cli.say import answer, find_run, json_option, note, run_argument
-from firsttoken.session.follow import Follower
+from firsttoken.judge.outcome import result
 from firsttoken.session.replay import replay
 
 
@@ -21,5 +21,5 @@ def command(run: str | None, check: bool, as_json: bool) -> int:
         then = ", ".join(f"{verdict} in {phase}" for verdict, phase in replayed.recorded)
         note(f"recorded by version {replayed.version or 'unknown'} were: {then}")
     if as_json:
-        answer(Follower(folder=folder).stored(), True)
+        answer(result(replayed.state, str(folder.path)), True)
     return 1 if check and not replayed.same else 0

@@ -2,31 +2,36 @@
 
 import asyncio
 import os
+import signal
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 
 import click
 
-from firsttoken.faces.cli.patience import Patience, patience_options
+from firsttoken.faces.cli.outlet import Outlet
+from firsttoken.faces.cli.patience import Patience, Seconds, patience_options
 from firsttoken.faces.cli.say import answer, give_up, json_option, note
+from firsttoken.history.runs import RunFolder
+from firsttoken.launch.start import KeeperHandle
 from firsttoken.model.codec import encode
 from firsttoken.model.events import Event
-from firsttoken.model.exits import TIMED_OUT
+from firsttoken.model.exits import INTERRUPTED, TIMED_OUT, USAGE
 from firsttoken.model.plan import Policy
-from firsttoken.model.result import Result
-from firsttoken.report.text import change_line
+from firsttoken.report.text import change_line, summary
 from firsttoken.session.follow import Follower, Seen
-from firsttoken.session.foreground import Foreground
+from firsttoken.session.foreground import Foreground, held_signals
 from firsttoken.session.launch import Asked, LaunchRefused, launch
 
+_CANNOT_CREATE = 73
+"""EX_CANTCREAT of sysexits.h"""
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.argument("argv", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND…")
+
+@click.command(context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS] [--]")
+@click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="COMMAND…")
 @click.option("--detach", "-d", is_flag=True, help="Return at the first decision; the server goes on.")
-@click.option(
-    "--until", type=click.Choice(["ready"]), help="In the foreground: end at the first decision with its status, and end the server."
-)
-@click.option("--max-wait", type=click.FloatRange(min=0), metavar="S", help="With --detach: return after S seconds with the state so far.")
+@click.option("--until", type=click.Choice(["ready"]), help="End at the first decision with its status, and end the server.")
+@click.option("--max-wait", type=Seconds(), metavar="S", help="With --detach or --until: decide within S seconds, else status 124.")
 @patience_options
 @click.option(
     "--on-hung", type=click.Choice(["keep", "stop"]), default="keep", show_default=True, help="What to do with a server proven hung."
@@ -36,13 +41,13 @@ from firsttoken.session.launch import Asked, LaunchRefused, launch
     type=click.Choice(["keep", "stop"]),
     default="keep",
     show_default=True,
-    help="What becomes of the server when we die.",
+    help="What becomes of the server when firsttoken dies.",
 )
 @click.option("--no-probe", is_flag=True, help="Send no request; readiness then stays a claim.")
 @click.option("--api-key-env", metavar="NAME", help="Environment variable that holds the server's API key.")
 @click.option("--no-mark", is_flag=True, help="Add nothing to the server's environment (FIRSTTOKEN_RUN otherwise).")
 @click.option("--pipe", is_flag=True, help="Give the server a pipe instead of a terminal for its output.")
-@click.option("--stdin", "use_stdin", is_flag=True, help="Give the server our standard input (otherwise /dev/null).")
+@click.option("--stdin", "use_stdin", is_flag=True, help="Give the server our standard input (/dev/null otherwise).")
 @click.option("--quiet", "-q", is_flag=True, help="Do not pass the server's output through.")
 @click.option("--events", is_flag=True, help="All events as JSON lines on stdout.")
 @json_option
@@ -66,13 +71,13 @@ def command(
 ) -> int:
     """Launch COMMAND, unmodified, and follow it to its first token, or to the reason why not.
 
-    In the foreground the server's output passes through, signals pass on, and the status is the server's own; with --until ready or
-    --detach it is that of the decision: 0 ready, 69 failed or crashed, 70 hung, 71 unserving, 75 out of patience, 76 unknown.
+    In the foreground the server's output passes through, signals pass on, and the status is the server's own. With --until ready or
+    --detach it is that of the decision: 0 ready, 69 failed or crashed, 70 hung, 71 unserving, 75 out of patience, 76 unknown,
+    124 time is up. The server's output goes to stdout, or to stderr where stdout has --json or --events.
     """
     from firsttoken.wiring import OBSERVER, plan_of
 
-    if api_key_env is not None and not os.environ.get(api_key_env):
-        give_up(f"--api-key-env {api_key_env}: that variable is not set", 2)
+    _check(argv, as_json=as_json, events=events, max_wait=max_wait, decides=detach or until is not None, api_key_env=api_key_env)
     patience = Patience(max_waiting, stall_patience)
     asked = Asked(
         argv=argv,
@@ -85,76 +90,105 @@ def command(
         on_observer_death=on_observer_death,
         api_key_env=api_key_env,
     )
+    with held_signals() as held:
+        folder, keeper = _launch(asked, as_json)
+        words, out = Outlet(2), Outlet(1)
+        said = _sayer(words)
+        said(f"run {folder.name} (pid {keeper.server.pid}) in {folder.path}")
+        output = words if as_json or events else out
+        follower = Follower(
+            folder=folder,
+            hello="face",
+            log_from=None if quiet or detach else 0,
+            patience=patience,
+            on_change=lambda result: said(change_line(result)),
+            on_log=output.write,
+            on_event=_printer(out) if events else _ignore,
+        )
+        try:
+            if detach:
+                seen, code = _detached(follower, max_wait, held, said)
+            else:
+                foreground = Foreground(
+                    follower, until_ready=until is not None, max_wait=max_wait, stop_on_hung=on_hung == "stop", said=said, held=held
+                )
+                seen, code = asyncio.run(foreground.run())
+            if not as_json and not events:
+                words.line(summary(seen.result))
+        finally:
+            keeper.release()
+            out.close()
+            words.close()
+    if out.lost:
+        note(f"{out.lost} bytes were not shown because nobody read them in time; `firsttoken logs {folder.name}` has them")
+    if as_json:
+        answer(seen.result, True)
+    return code
+
+
+def _check(argv: tuple[str, ...], *, as_json: bool, events: bool, max_wait: float | None, decides: bool, api_key_env: str | None) -> None:
+    if not argv:
+        raise click.UsageError("there is no command to launch. Put it behind `--`: firsttoken run -- vllm serve MODEL")
+    if as_json and events:
+        raise click.UsageError("--json gives one document and --events many lines: choose one of them")
+    if max_wait is not None and not decides:
+        raise click.UsageError("--max-wait belongs to --detach or --until ready; a foreground run follows its server to the end")
+    if api_key_env is not None and not os.environ.get(api_key_env):
+        give_up(f"--api-key-env {api_key_env}: that variable is not set; export it, or leave the option out", USAGE)
+
+
+def _launch(asked: Asked, as_json: bool) -> tuple[RunFolder, KeeperHandle]:
     try:
-        folder, keeper = launch(asked)
+        return launch(asked)
     except LaunchRefused as error:
         if as_json:
             answer(Follower(folder=error.folder).stored(), True)
         give_up(str(error), error.code)
     except OSError as error:
-        give_up(f"no folder for the run can be made: {error}; set FIRSTTOKEN_HOME to a folder that can be written", 73)
-    note(f"run {folder.name} (pid {keeper.server.pid}) in {folder.path}")
-    to_stderr = as_json or events
-    follower = Follower(
-        folder=folder,
-        hello="face",
-        log_from=None if quiet or detach else 0,
-        patience=patience,
-        on_change=lambda result: note(change_line(result)),
-        on_log=lambda data: _pass_through(data, to_stderr),
-        on_event=_print_event if events else _ignore,
-    )
-    try:
-        if detach:
-            return _detached(follower, max_wait, as_json, events)
-        foreground = Foreground(follower, until_ready=until is not None, stop_on_hung=on_hung == "stop", said=note)
-        seen, code = asyncio.run(foreground.run())
-        _tell(seen.result, as_json, events)
-        return code
-    finally:
-        keeper.release()
+        where = f"{error.filename}: " if error.filename else ""
+        give_up(
+            f"no folder for the run can be made ({where}{error.strerror or error}); set FIRSTTOKEN_HOME to a folder that can be written",
+            _CANNOT_CREATE,
+        )
 
 
-def _detached(follower: Follower, max_wait: float | None, as_json: bool, events: bool) -> int:
-    """Ctrl-C on the way lets go too: the server was asked for, the waiting was not."""
+def _detached(follower: Follower, max_wait: float | None, held: list[signal.Signals], said: Callable[[str], None]) -> tuple[Seen, int]:
+    """A signal on the way lets go: the server was asked for, the waiting was not."""
 
-    async def follow() -> Seen:
+    async def follow() -> Seen | None:
+        loop = asyncio.get_running_loop()
+        waiting = asyncio.ensure_future(follower.until_decided(max_wait=max_wait))
+
+        def let_go(number: signal.Signals) -> None:
+            held.append(number)
+            waiting.cancel()
+
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                loop.add_signal_handler(number, let_go, number)
+        if held:
+            waiting.cancel()
         try:
-            return await follower.until_decided(max_wait=max_wait)
+            return await waiting
+        except asyncio.CancelledError:
+            return None
         finally:
-            await follower.say_bye()
+            await follower.leave()
 
-    try:
-        seen = asyncio.run(follow())
-    except KeyboardInterrupt:
-        note(f"let go; the server goes on: firsttoken wait {follower.folder.name}, firsttoken stop {follower.folder.name}")
-        raise
-    _tell(seen.result, as_json, events)
-    return seen.code if seen.code is not None else TIMED_OUT
-
-
-def _tell(result: Result, as_json: bool, events: bool) -> None:
-    if as_json:
-        answer(result, True)
-    elif not events:
-        from firsttoken.report.text import summary
-
-        click.echo(summary(result), err=True)
+    seen = asyncio.run(follow())
+    if seen is None:
+        name = follower.folder.name
+        said(f"let go; the server goes on: `firsttoken wait {name}`, `firsttoken stop {name}`")
+        return Seen(result=follower.result()), 128 + held[0] if held else INTERRUPTED
+    return seen, seen.code if seen.code is not None else TIMED_OUT
 
 
-def _pass_through(data: bytes, to_stderr: bool) -> None:
-    """A reader that went away (`| head`) does not end the run."""
-    stream = sys.stderr.buffer if to_stderr else sys.stdout.buffer
-    try:
-        stream.write(data)
-        stream.flush()
-    except OSError:
-        pass
+def _sayer(words: Outlet) -> Callable[[str], None]:
+    return lambda text: words.line(f"firsttoken: {text}")
 
 
-def _print_event(event: Event) -> None:
-    sys.stdout.write(encode(event).decode("utf8", "replace"))
-    sys.stdout.flush()
+def _printer(out: Outlet) -> Callable[[Event], None]:
+    return lambda event: out.write(encode(event))
 
 
 def _ignore(_: Event) -> None:

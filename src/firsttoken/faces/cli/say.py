@@ -1,13 +1,12 @@
 """Where words go: answers to stdout, everything said on the way to stderr. With `--json` stdout holds one document and nothing else."""
 
 import contextlib
-import json
-import sys
 from typing import Any, NoReturn
 
 import click
 
 from firsttoken.history.runs import RunFolder, RunNotFound, find
+from firsttoken.model.exits import USAGE
 from firsttoken.model.result import Result
 from firsttoken.report.document import result_document, to_json
 from firsttoken.report.text import summary
@@ -37,22 +36,19 @@ def find_run(name: str | None) -> RunFolder:
     try:
         return find(name)
     except RunNotFound as error:
-        raise Problem(str(error), 2) from error
+        raise Problem(str(error), USAGE) from error
     except OSError as error:
-        raise Problem(f"the runs' folder cannot be read: {error}; set FIRSTTOKEN_HOME to a folder of yours") from error
+        why = error.strerror or str(error)
+        raise Problem(f"the runs' folder cannot be read ({error.filename}: {why}); set FIRSTTOKEN_HOME to a folder of yours") from error
 
 
-def answer(result: Result, as_json: bool) -> None:
-    click.echo(to_json(result_document(result)) if as_json else summary(result))
+def answer(result: Result, as_json: bool, **more: Any) -> None:
+    """`more`: what the document tells besides the result."""
+    click.echo(to_json({**result_document(result), **more}) if as_json else summary(result))
 
 
 def print_document(doc: dict[str, Any]) -> None:
     click.echo(to_json(doc))
-
-
-def json_line(fields: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(fields, ensure_ascii=False, separators=(",", ":")) + "\n")
-    sys.stdout.flush()
 
 
 def give_up(message: str, code: int = 1) -> NoReturn:

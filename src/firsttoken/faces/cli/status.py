@@ -6,6 +6,7 @@ import click
 
 from firsttoken.faces.cli.say import answer, find_run, json_option, note, print_document, run_argument
 from firsttoken.history.runs import RunFolder, runs
+from firsttoken.model.words import OPEN_VERDICTS, Verdict
 from firsttoken.report.document import document
 from firsttoken.session.follow import Follower
 from firsttoken.session.tend import run_state
@@ -15,12 +16,18 @@ from firsttoken.session.tend import run_state
 @run_argument
 @json_option
 def command(run: str | None, as_json: bool) -> int:
-    """What RUN is doing now. Without RUN: all runs, the latest last."""
+    """What RUN is doing now. Without RUN: all runs, the latest last.
+
+    A run is running, ended, left (its keeper was killed, processes of it still live) or none (its launch was broken off).
+    """
     if run is None:
         return list_runs(runs(), as_json)
     folder = find_run(run)
-    answer(Follower(folder=folder).stored(), as_json)
-    if run_state(folder) == "left":
+    state = run_state(folder)
+    answer(Follower(folder=folder).stored(), as_json, state=state)
+    if not as_json:
+        click.echo(f"\n  state     {state}")
+    if state == "left":
         note(f"the keeper of this run is gone and processes of it still live; `firsttoken cleanup {folder.name}` ends them")
     return 0
 
@@ -39,13 +46,18 @@ def list_runs(folders: list[RunFolder], as_json: bool) -> int:
 
 
 def row(folder: RunFolder) -> dict[str, Any]:
-    known = folder.result()
+    """From the last result that its observer wrote; an observer that was killed may have left an open verdict of a run that is over."""
+    known, state = folder.result(), run_state(folder)
+    verdict = known.get("verdict")
+    if state not in ("running", "left") and verdict in OPEN_VERDICTS:
+        verdict = Verdict.UNKNOWN
+    engine = known.get("engine")
     return {
         "run": folder.name,
-        "state": run_state(folder),
-        "verdict": known.get("verdict"),
+        "state": state,
+        "verdict": verdict,
         "phase": known.get("phase"),
-        "engine": (known.get("engine") or {}).get("name"),
+        "engine": engine.get("name") if isinstance(engine, dict) else None,
         "elapsed_s": known.get("elapsed_s"),
         "command": known.get("command") or folder.spec().get("command") or [],
         "started_at": known.get("started_at"),

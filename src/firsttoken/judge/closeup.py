@@ -1,0 +1,90 @@
+"""Looking closely: places and stacks of all processes, several times some seconds apart. What is the same in several rounds stands still.
+
+A thread's *posture* is its stack without line jitter (the innermost Python line may differ between two looks at the same loop) and its
+place in the kernel. Numbers that move by themselves (line of the innermost frame, sleep times) are left out.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from firsttoken.model.events import Places, Stacks
+from firsttoken.model.stillness import Frame, ThreadPlace, ThreadStack, Wait
+
+KEPT = 6
+
+Posture = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """One process in one round. `at`: seconds since launch."""
+
+    round: int
+    at: float
+    places: Places | None = None
+    stacks: Stacks | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closeup:
+    """The last looks at each process by pid, oldest first. `round` is the last one begun."""
+
+    looks: Mapping[int, tuple[Look, ...]] = field(default_factory=dict)
+    round: int = 0
+    at: float | None = None
+
+
+def noted(closeup: Closeup, body: Places | Stacks, t: float) -> Closeup:
+    pid = body.process.pid
+    kept = closeup.looks.get(pid, ())
+    last = kept[-1] if kept and kept[-1].round == body.round else Look(round=body.round, at=t)
+    last = replace(last, places=body) if isinstance(body, Places) else replace(last, stacks=body)
+    older = tuple(look for look in kept if look.round != body.round)[-(KEPT - 1) :]
+    at = t if body.round > closeup.round or closeup.at is None else closeup.at
+    return Closeup(looks={**closeup.looks, pid: (*older, last)}, round=max(closeup.round, body.round), at=at)
+
+
+def forget(closeup: Closeup) -> Closeup:
+    """Something moved: what was seen before proves nothing any more. The rounds go on counting."""
+    return Closeup(round=closeup.round)
+
+
+def main_place(look: Look) -> ThreadPlace | None:
+    if look.places is None:
+        return None
+    return next((thread for thread in look.places.threads if thread.main), None)
+
+
+def main_stack(look: Look) -> ThreadStack | None:
+    """The main thread's stack, None where there is none or it is empty."""
+    if look.stacks is None:
+        return None
+    found = next((thread for thread in look.stacks.threads if thread.main), None)
+    return found if found is not None and found.frames else None
+
+
+def main_waits(look: Look) -> tuple[Wait, ...]:
+    """Of the main thread; of the others where the main thread waits for nothing that is told."""
+    if look.places is None:
+        return ()
+    place = main_place(look)
+    own = tuple(wait for wait in look.places.waits if place is not None and wait.tid == place.tid)
+    return own or look.places.waits
+
+
+def posture(look: Look) -> Posture:
+    """Equal postures of one process in two rounds: its main thread did not get on."""
+    place, stack = main_place(look), main_stack(look)
+    where = (place.wchan, place.syscall) if place is not None and place.state != "R" else ("running",)
+    return (where if stack is None else (), tuple(_plain(frame, i) for i, frame in enumerate(stack.frames)) if stack is not None else ())
+
+
+def same_for(looks: tuple[Look, ...], rounds: int) -> bool:
+    """Whether the last `rounds` looks show one posture."""
+    if len(looks) < rounds:
+        return False
+    return len({posture(look) for look in looks[-rounds:]}) == 1
+
+
+def _plain(frame: Frame, depth: int) -> tuple[str, str, int]:
+    return (frame.function, frame.file, 0 if depth == 0 else frame.line)

@@ -1,0 +1,117 @@
+"""Who waits for whom: one node a process, edges from what its main thread waits for, and the sinks that nothing inside can move.
+
+Ranks in a collective wait for the ranks that are not in it; that edge comes from the stacks, all others from the kernel.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from firsttoken.judge.closeup import Look, main_place, main_stack, main_waits
+from firsttoken.model.process import Member, ProcessKey
+from firsttoken.model.stillness import Wait, WaitKind
+
+TOGETHER = frozenset({"collective", "rendezvous"})
+"""kinds of frame signatures in which a rank waits for the other ranks"""
+
+_TELLING = (
+    WaitKind.STOPPED,
+    WaitKind.TRACED,
+    WaitKind.FILE_LOCK,
+    WaitKind.FIFO,
+    WaitKind.CHILD,
+    WaitKind.DISK,
+    WaitKind.CONNECT,
+    WaitKind.SOCKET,
+    WaitKind.PIPE,
+    WaitKind.FUTEX,
+    WaitKind.SLEEP,
+    WaitKind.POLL,
+    WaitKind.OTHER,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One process as last seen. `busy`: its main thread runs. `doing` and `where` come from the frame signature of its stack."""
+
+    process: ProcessKey
+    rank: int | None
+    title: str
+    state: str
+    busy: bool
+    doing: str | None
+    where: str
+    wait: Wait | None
+    others: tuple[Wait, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """`kind` as in `WaitKind`; `to` None: nobody who can be named."""
+
+    waiter: Node
+    kind: str
+    what: str
+    to: Node | None = None
+    outside: Wait | None = None
+
+
+def node(member: Member, rank: int | None, look: Look) -> Node:
+    place, stack = main_place(look), main_stack(look)
+    waits = sorted(main_waits(look), key=lambda wait: _TELLING.index(wait.kind) if wait.kind in _TELLING else len(_TELLING))
+    state = place.state if place is not None else "?"
+    where = (stack.where or stack.frames[0].function) if stack is not None else (place.wchan or place.syscall or "?") if place else "?"
+    return Node(
+        process=member.process,
+        rank=rank,
+        title=member.title,
+        state=state,
+        busy=state == "R",
+        doing=stack.doing if stack is not None else None,
+        where=where,
+        wait=waits[0] if waits else None,
+        others=tuple(waits[1:]),
+    )
+
+
+def edges(nodes: Mapping[int, Node]) -> tuple[Edge, ...]:
+    """Of every node that waits. A rank in a collective has one to every rank that is not in one."""
+    ranks = {n.rank: n for n in nodes.values() if n.rank is not None}
+    together = {rank for rank, n in ranks.items() if n.doing in TOGETHER and n.state not in ("T", "t")}
+    found: list[Edge] = []
+    for pid, n in nodes.items():
+        if n.rank in together:
+            late = [other for rank, other in sorted(ranks.items()) if rank not in together]
+            found += [Edge(waiter=n, kind=WaitKind.COLLECTIVE, what=n.where, to=other) for other in late]
+            if late:
+                continue
+        wait = n.wait
+        if wait is None:
+            continue
+        target = nodes.get(wait.to.pid) if wait.to is not None and wait.to.pid != pid else None
+        found.append(Edge(waiter=n, kind=wait.kind, what=wait.what, to=target, outside=wait if target is None else None))
+    return tuple(found)
+
+
+def cycle(found: tuple[Edge, ...]) -> tuple[Edge, ...]:
+    """The first cycle of edges that are no collectives, empty where there is none."""
+    after: dict[int, Edge] = {}
+    for edge in found:
+        if edge.to is not None and edge.kind != WaitKind.COLLECTIVE and edge.kind in _HOLDING:
+            after.setdefault(edge.waiter.process.pid, edge)
+    for start in after:
+        path: list[Edge] = []
+        seen: set[int] = set()
+        at = start
+        while at in after and at not in seen:
+            seen.add(at)
+            path.append(after[at])
+            to = after[at].to
+            at = to.process.pid if to is not None else -1
+        if at in seen:
+            begin = next(i for i, edge in enumerate(path) if edge.waiter.process.pid == at)
+            return tuple(path[begin:])
+    return ()
+
+
+_HOLDING = frozenset({WaitKind.FILE_LOCK, WaitKind.FUTEX, WaitKind.PIPE, WaitKind.SOCKET, WaitKind.CHILD})

@@ -1,0 +1,262 @@
+"""From looks at a still start to a proof: hung where nothing can end it, waiting where something outside still may.
+
+The proof is a closed wait-for graph: everything stands in the same posture in several rounds, and every path ends in a sink. What the sink
+is decides: a stopped process, a cycle, a FIFO without a writer, an idle child or a rank that waits for nobody is hung; a lock of another
+live process, a peer that has not come, an address that does not answer is waiting. A busy sink proves nothing by itself.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from firsttoken.judge.closeup import Closeup, same_for
+from firsttoken.judge.graph import TOGETHER, Edge, Node, cycle, edges, node
+from firsttoken.judge.ranks import world_rank
+from firsttoken.model.plan import Sizes
+from firsttoken.model.process import Member, ProcessKey
+from firsttoken.model.result import RankGroup
+from firsttoken.model.stillness import WaitKind
+from firsttoken.model.words import Verdict
+
+STOPPED_FOR = 7.0
+"""seconds in state T: a debugger's or scheduler's short stop is none"""
+CLOSED_AFTER, ASLEEP_AFTER = 4.0, 12.0
+"""stillness, seconds, before a sink of that kind proves a hang"""
+_RETRIES = frozenset({"sleep_retry", "network"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """`verdict` HUNG, WAITING, or STALLED where the sink is only busy. `behind`: world ranks, sorted."""
+
+    verdict: Verdict
+    reason: str
+    facts: tuple[str, ...] = ()
+    behind: tuple[int, ...] = ()
+    root: Node | None = None
+    root_outside: Mapping[str, object] | None = None
+    edges: tuple[Edge, ...] = ()
+    cycle: tuple[Edge, ...] = ()
+    groups: tuple[RankGroup, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """What a proof is taken from. `still`: sampled seconds without a strong signal; `stopped`: seconds in state T by pid."""
+
+    members: Mapping[int, Member]
+    sizes: Sizes
+    closeup: Closeup
+    still: float
+    stopped: Mapping[int, float] = field(default_factory=dict)
+    root_pid: int | None = None
+
+
+def prove(scene: Scene) -> Proof | None:
+    """None while nothing is proven."""
+    nodes = _nodes(scene)
+    halted = _halted(scene, nodes)
+    if halted is not None:
+        return halted
+    settled = {pid: n for pid, n in nodes.items() if same_for(scene.closeup.looks[pid], 2)}
+    if not settled or scene.still < CLOSED_AFTER:
+        return None
+    found = edges(nodes)
+    circle = cycle(tuple(edge for edge in found if edge.waiter.process.pid in settled))
+    groups = _groups(nodes)
+    if circle:
+        behind = _ranks(edge.waiter for edge in circle)
+        path = " → ".join(f"{name(edge.waiter)} ({edge.kind} {edge.what})" for edge in circle)
+        return Proof(verdict=Verdict.HUNG, reason=f"deadlock: {path} → {name(circle[0].waiter)}", behind=behind,
+                     root=circle[0].waiter, edges=found, cycle=circle, groups=groups)  # fmt: skip
+    ranked = {n.rank: n for n in nodes.values() if n.rank is not None}
+    together = {rank: n for rank, n in ranked.items() if n.doing in TOGETHER}
+    late = {rank: n for rank, n in ranked.items() if rank not in together}
+    if together and not late:
+        return _missing(scene, together, found, groups)
+    if any(n.process.pid not in settled and not n.busy for n in late.values()):
+        return None
+    return _sink(scene, nodes, settled, together, late, found, groups)
+
+
+def _nodes(scene: Scene) -> dict[int, Node]:
+    """Processes of which there is a look of the last round."""
+    found: dict[int, Node] = {}
+    for pid, looks in scene.closeup.looks.items():
+        member = scene.members.get(pid)
+        if member is not None and looks and looks[-1].places is not None and looks[-1].places.process == member.process:
+            found[pid] = node(member, world_rank(member.tag, scene.sizes), looks[-1])
+    return found
+
+
+def _halted(scene: Scene, nodes: Mapping[int, Node]) -> Proof | None:
+    """A stopped process needs no second look: its state has been sampled all along."""
+    halted = [pid for pid, seconds in scene.stopped.items() if seconds >= STOPPED_FOR and pid in scene.members]
+    if not halted:
+        return None
+    member = scene.members[halted[0]]
+    ranks = sorted(r for pid in halted if (r := world_rank(scene.members[pid].tag, scene.sizes)) is not None)
+    seconds = scene.stopped[halted[0]]
+    who = f"rank {ranks[0]} (pid {halted[0]})" if ranks else f"{member.title} (pid {halted[0]})"
+    reason = f"{who} is stopped (state T) for {seconds:.0f} s; only SIGCONT can continue it: kill -CONT {halted[0]}"
+    return Proof(verdict=Verdict.HUNG, reason=reason, behind=tuple(ranks), root=nodes.get(halted[0]) or _bare(member, ranks),
+                 edges=edges(nodes), groups=_groups(nodes))  # fmt: skip
+
+
+def _bare(member: Member, ranks: list[int]) -> Node:
+    return Node(process=member.process, rank=ranks[0] if ranks else None, title=member.title, state="T", busy=False, doing=None,
+                where="do_signal_stop", wait=None)  # fmt: skip
+
+
+def _missing(scene: Scene, together: Mapping[int, Node], found: tuple[Edge, ...], groups: tuple[RankGroup, ...]) -> Proof | None:
+    """All ranks that are there wait for each other: then for one that is not there."""
+    absent = tuple(rank for rank in range(scene.sizes.world) if rank not in together)
+    if not absent or scene.still < CLOSED_AFTER:
+        return None
+    where = next(iter(together.values())).where
+    here = f"{len(together)} of {scene.sizes.world} ranks"
+    reason = f"{here} wait in {where} for {_list_ranks(absent)}, which {'has' if len(absent) == 1 else 'have'} not joined"
+    return Proof(verdict=Verdict.WAITING, reason=reason, behind=absent, edges=found, groups=groups)
+
+
+def _sink(
+    scene: Scene,
+    nodes: Mapping[int, Node],
+    settled: Mapping[int, Node],
+    together: Mapping[int, Node],
+    late: Mapping[int, Node],
+    found: tuple[Edge, ...],
+    groups: tuple[RankGroup, ...],
+) -> Proof | None:
+    """Follows the ranks that the others wait for (or all, where none waits for another) to where their path ends."""
+    starts = list(late.values()) or [n for pid, n in settled.items() if pid == scene.root_pid] or list(settled.values())
+    by_waiter: dict[int, Edge] = {}
+    for edge in found:
+        if edge.kind != WaitKind.COLLECTIVE:
+            by_waiter.setdefault(edge.waiter.process.pid, edge)
+    ends: list[tuple[Node, Node, Edge | None]] = [(start, *_follow(start, by_waiter, nodes)) for start in starts]
+    busy = [end for end in ends if end[1].busy]
+    behind = _ranks(late.values()) if together else _odd(ends)
+    prefix = f"{_list_ranks(tuple(sorted(together)))} wait for {_list_ranks(behind)} in {_where(together)}; " if together and behind else ""
+    proof = Proof(verdict=Verdict.HUNG, reason=prefix, behind=behind, edges=found, groups=groups)
+    if busy:
+        last = busy[0][1]
+        return replace(proof, verdict=Verdict.STALLED, root=last, reason=prefix + _busy(last, scene.still))
+    for _, waiter, open_edge in ends:
+        if open_edge is not None and _may_come(open_edge):
+            holder = _outside(open_edge)
+            reason = prefix + _waits_for(waiter, open_edge)
+            return replace(proof, verdict=Verdict.WAITING, reason=reason, root_outside=holder, root=None if holder else waiter)
+    start, last, on = ends[0]
+    if last.process.pid not in settled:
+        return None
+    if last.doing in _RETRIES:
+        return replace(proof, verdict=Verdict.WAITING, reason=f"{prefix}{name(last)} tries again and again in {last.where}", root=last)
+    asleep = on is None or on.kind in (WaitKind.SLEEP, WaitKind.POLL)
+    if scene.still < (ASLEEP_AFTER if asleep else CLOSED_AFTER) or not same_for(scene.closeup.looks[last.process.pid], 3):
+        return None
+    said = _waits_for(last, on) if on is not None else f"{name(last)} stands in {last.where} and waits for nobody"
+    via = "" if last is start else f"{name(start)} waits for {name(last)}; "
+    return replace(proof, reason=prefix + via + said, root=last)
+
+
+def _busy(last: Node, still: float) -> str:
+    """A spin or a long native call: not to be told apart by levels."""
+    return f"{name(last)} is busy in {last.where}, no visible progress for {still:.0f} s"
+
+
+def _follow(start: Node, by_waiter: Mapping[int, Edge], nodes: Mapping[int, Node]) -> tuple[Node, Edge | None]:
+    """The last node of the path and the edge on which it ends (None: it waits for nothing that is known)."""
+    at, seen = start, {start.process.pid}
+    while True:
+        edge = by_waiter.get(at.process.pid)
+        if edge is None or edge.to is None or edge.to.process.pid in seen or edge.to.process.pid not in nodes:
+            return at, edge
+        at = edge.to
+        seen.add(at.process.pid)
+
+
+def _may_come(edge: Edge) -> bool:
+    wait = edge.outside
+    if wait is None or wait.nobody:
+        return False
+    if not wait.observable:
+        return True
+    return wait.to is not None and not wait.in_run
+
+
+def _odd(ends: list[tuple[Node, Node, Edge | None]]) -> tuple[int, ...]:
+    """Where no rank waits in a collective: those that end in another place than most, if they are fewer."""
+    ranked = [(start.rank, (last.where, edge.kind if edge else "")) for start, last, edge in ends if start.rank is not None]
+    places = [place for _, place in ranked]
+    if len(set(places)) < 2:
+        return ()
+    usual = max(set(places), key=places.count)
+    odd = tuple(sorted(rank for rank, place in ranked if place != usual))
+    return odd if len(odd) * 2 < len(ranked) else ()
+
+
+def _waits_for(last: Node, edge: Edge) -> str:
+    wait = edge.outside
+    to = (
+        f", held by pid {wait.to.pid} ({wait.to_title})"
+        if wait is not None and wait.to is not None and edge.kind == WaitKind.FILE_LOCK
+        else ""
+    )
+    nobody = ", and nobody has its other end" if wait is not None and wait.nobody else ""
+    verb = {
+        WaitKind.FILE_LOCK: "waits for the file lock",
+        WaitKind.FIFO: "waits for the FIFO",
+        WaitKind.CHILD: "waits for its child",
+        WaitKind.CONNECT: "tries to connect to",
+        WaitKind.SOCKET: "waits for data from",
+        WaitKind.PIPE: "waits for the pipe",
+        WaitKind.FUTEX: "waits for a lock in memory",
+        WaitKind.SLEEP: "sleeps",
+        WaitKind.POLL: "waits for events",
+        WaitKind.DISK: "waits for the disk or network file system of",
+    }.get(WaitKind(edge.kind), "waits for")
+    if not to and wait is not None and wait.to is not None:
+        to = f", pid {wait.to.pid} ({wait.to_title})"
+    return f"{name(last)} {verb} {edge.what}{to}{nobody} (in {last.where})"
+
+
+def _outside(edge: Edge) -> dict[str, object] | None:
+    wait = edge.outside
+    if wait is None or wait.to is None:
+        return None
+    return {"process": _key(wait.to), "title": wait.to_title, "in_run": wait.in_run}
+
+
+def _key(process: ProcessKey) -> dict[str, object]:
+    return {"node": process.node, "pid": process.pid, "start": process.start}
+
+
+def _groups(nodes: Mapping[int, Node]) -> tuple[RankGroup, ...]:
+    """Ranks that stand in the same place, the largest group first."""
+    places: dict[str, list[int]] = {}
+    for n in nodes.values():
+        if n.rank is not None:
+            places.setdefault(n.where, []).append(n.rank)
+    return tuple(
+        RankGroup(ranks=tuple(sorted(ranks)), where=where) for where, ranks in sorted(places.items(), key=lambda item: -len(item[1]))
+    )
+
+
+def _ranks(nodes: Iterable[Node]) -> tuple[int, ...]:
+    return tuple(sorted({n.rank for n in nodes if n.rank is not None}))
+
+
+def _where(together: Mapping[int, Node]) -> str:
+    return next(iter(together.values())).where
+
+
+def name(n: Node) -> str:
+    return f"rank {n.rank} (pid {n.process.pid})" if n.rank is not None else f"{n.title.split(' ')[0]} (pid {n.process.pid})"
+
+
+def _list_ranks(ranks: tuple[int, ...]) -> str:
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    if len(ranks) > 2 and ranks == tuple(range(ranks[0], ranks[-1] + 1)):
+        return f"ranks {ranks[0]} to {ranks[-1]}"
+    return "ranks " + ", ".join(map(str, ranks))
