@@ -59,7 +59,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         _say(TOKEN)
-        self._answer({"object": "text_completion", "model": "fixed-work", "choices": [{"index": 0, "text": " a token", "finish_reason": "length"}]})
+        self._answer(
+            {"object": "text_completion", "model": "fixed-work", "choices": [{"index": 0, "text": " a token", "finish_reason": "length"}]}
+        )
 
     def log_message(self, format: str, *args: object) -> None:
         return None

@@ -14,14 +14,14 @@ class Interval(NamedTuple):
     median: float
     low: float
     high: float
-    count: int
+    pairs: int
 
     def rounded(self, digits: int = 4) -> dict[str, float | int]:
         return {
             "median": round(self.median, digits),
             "low": round(self.low, digits),
             "high": round(self.high, digits),
-            "count": self.count,
+            "count": self.pairs,
         }
 
 

@@ -6,6 +6,7 @@ up in, so neither way is measured by its own account.
 
 import contextlib
 import os
+import random
 import re
 import shutil
 import signal
@@ -35,8 +36,11 @@ _STAMP = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\.(\d{3})[\] ]")
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+    """Below the ephemeral range: a server's own rendezvous may get any port in that, and takes a poller's greeting ill."""
+    while True:
+        port = random.randrange(15000, 30000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def wait_for(found: Callable[[], bool], seconds: float, what: str, step: float = 0.05) -> None:

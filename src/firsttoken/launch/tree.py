@@ -49,12 +49,19 @@ def members(procfs: Procfs, claim: Claim) -> dict[int, Stat]:
 
 
 def is_empty(procfs: Procfs, claim: Claim) -> bool:
-    """The same question without a sweep, for a living keeper: has it no child and has the cgroup no process?"""
+    """The same question without a sweep, for a living keeper: has it no child and has the cgroup no process?
+
+    A child that is dead but not reaped counts as there: its end is yet to be told.
+    """
     assert claim.keeper is not None
     children = procfs.children(claim.keeper)
     if children is None:
         return not members(procfs, claim)
-    candidates = [*children, *(claim.cgroup.pids() if claim.cgroup else ()), *(key.pid for key in claim.marked if _same(procfs, key))]
+    candidates = [*(claim.cgroup.pids() if claim.cgroup else ()), *(key.pid for key in claim.marked if _same(procfs, key))]
+    for pid in children:
+        stat = procfs.stat(pid) if pid not in claim.apart else None
+        if stat is not None and stat.sid not in claim.sessions:
+            return False
     for pid in candidates:
         stat = procfs.stat(pid) if pid not in claim.apart else None
         if stat is not None and not stat.dead and stat.sid not in claim.sessions:
