@@ -19,10 +19,10 @@ from firsttoken.history.runs import RunFolder, runs
 from firsttoken.history.times import mean_phases
 from firsttoken.hosts.procfs import Procfs
 from firsttoken.judge.state import State
-from firsttoken.knowledge.load import profiles
+from firsttoken.knowledge.load import generic, profiles
 from firsttoken.knowledge.profile import compiled
 from firsttoken.launch.spawn import MASTER_ENV
-from firsttoken.model.events import Body, Missed, Planned
+from firsttoken.model.events import Body, Installed, Missed, Planned
 from firsttoken.model.plan import Plan, Policy
 from firsttoken.model.process import ProcessKey
 from firsttoken.model.redact import mask_argv
@@ -41,6 +41,7 @@ from firsttoken.plan.make import api_key, make_plan, replan
 from firsttoken.plan.recognise import by_output
 from firsttoken.plan.world import World
 from firsttoken.session.observer import Observer
+from firsttoken.survey.installed import versions
 
 OBSERVER = (sys.executable, "-m", "firsttoken.wiring")
 """the command of an observer, but for its run's folder"""
@@ -66,6 +67,7 @@ class LocalSenses:
         self._found_port: int | None = None
         self._guess_at = 0.0
         self._memory_at = 0.0
+        self._told_versions = False
 
     def log(self, data: bytes, offset: int, wall: float) -> Sequence[Body]:
         return self._reader.feed(data, offset, wall)
@@ -80,11 +82,12 @@ class LocalSenses:
             return ()
         if self._key is None:
             self._key = self._read_key(root.pid)
+        installed = self._installed(state, root.pid)
         keeper = self._folder.keeper()
         self._processes.exclude = {os.getpid(), *_keeper_pids(keeper)}
         mark = keeper.get("mark")
         roots = [root, *([ProcessKey(root.node, keeper["pid"], keeper["start"])] if "start" in keeper else [])]
-        events: list[Body] = [*self._processes.scan(roots, mark=mark.encode() if isinstance(mark, str) else None)]
+        events: list[Body] = [*installed, *self._processes.scan(roots, mark=mark.encode() if isinstance(mark, str) else None)]
         keys = [member.process for member in self._processes.members]
         pids = [key.pid for key in sorted(keys, key=lambda key: key.pid != root.pid)]
         serving = state.decision.verdict is Verdict.READY
@@ -178,6 +181,17 @@ class LocalSenses:
             return None
         self._prober = FirstTokenProber(target, emit)
         return self._prober
+
+    def _installed(self, state: State, pid: int) -> Sequence[Body]:
+        """Once, when the engine is known."""
+        engine = state.plan.engine
+        if engine is None or self._told_versions:
+            return ()
+        self._told_versions = True
+        argv = self._procfs.cmdline(pid)
+        env, cwd = self._surroundings(pid)
+        found = versions(argv[0], (engine, *generic().packages), env, cwd) if argv else {}
+        return (Installed(versions=found),) if found else ()
 
     def _read_key(self, pid: int) -> tuple[str, str] | None:
         if self._key_env is not None and os.environ.get(self._key_env):

@@ -15,6 +15,7 @@ from firsttoken.model.events import (
     Gap,
     HttpAnswer,
     HttpAsked,
+    Installed,
     Judged,
     Launched,
     LaunchFailed,
@@ -63,7 +64,8 @@ def _fold(state: State, event: Event) -> State:
             return _planned(replace(state, policy=body.policy), body.plan, t)
         case Launched():
             book = phases.enter(state.book, Phase.PROCESS_START, t)
-            return replace(state, root=body.process, run=body.run, attempt=body.attempt, launched_wall=event.wall - t, book=book)
+            state = replace(state, root=body.process, adopted=body.adopted, run=body.run, attempt=body.attempt, book=book)
+            return replace(state, launched_wall=event.wall - t)
         case LaunchFailed():
             return replace(state, launch_failed=body)
         case MemberSeen():
@@ -108,6 +110,8 @@ def _fold(state: State, event: Event) -> State:
             return state
         case Stacks() | Places():
             return replace(state, closeup=closeup.noted(state.closeup, body, t))
+        case Installed():
+            return replace(state, installed={**state.installed, **body.versions})
         case StopAsked():
             return state if state.stop_by is not None else replace(state, stop_by=body.by, before_stop=state.decision)
         case SignalSent():

@@ -48,16 +48,13 @@ def _ended(state: State) -> _Said | None:
     if state.launch_failed is not None:
         return _Said(Verdict.FAILED, state.launch_failed.error)
     exit_ = state.root_exit
+    if exit_ is None and state.emptied:
+        return _gone(state)
     if exit_ is None or (exit_.code == 0 and not state.emptied):
         return None
     when = f"after {_seconds(state.root_exit_at if state.root_exit_at is not None else state.now)}"
     if state.stop_by is not None:
-        if state.ready_at is not None:
-            return _Said(Verdict.READY, f"served its first token at {_seconds(state.ready_at)}; ended {when} ({state.stop_by})")
-        told = state.before_stop
-        if told is not None and told.verdict not in OPEN_VERDICTS:
-            return _Said(told.verdict, f"{told.reason}; then stopped ({state.stop_by}) {when}", told.proof, hang=told.hang)
-        return _Said(Verdict.UNKNOWN, f"stopped ({state.stop_by}) {when}, before its first token")
+        return _stopped(state, state.stop_by, when)
     proof = tuple(_text(line) for line in _errors(state)[:5])
     crash = _crash(state, exit_)
     if crash is not None:
@@ -66,6 +63,31 @@ def _ended(state: State) -> _Said | None:
         return _Said(Verdict.READY, f"served its first token at {_seconds(state.ready_at)}; ended with status 0 {when}")
     before = _served_before(state) or ", before its first token"
     return _Said(Verdict.FAILED, f"ended with status {exit_.code} {when}{before}{_because(state)}", proof)
+
+
+def _stopped(state: State, by: str, when: str) -> _Said:
+    if state.ready_at is not None:
+        return _Said(Verdict.READY, f"served its first token at {_seconds(state.ready_at)}; ended {when} ({by})")
+    told = state.before_stop
+    if told is not None and told.verdict not in OPEN_VERDICTS:
+        return _Said(told.verdict, f"{told.reason}; then stopped ({by}) {when}", told.proof, hang=told.hang)
+    return _Said(Verdict.UNKNOWN, f"stopped ({by}) {when}, before its first token")
+
+
+def _gone(state: State) -> _Said:
+    """No process is left and nobody saw how the first one ended: only its parent is told that."""
+    when = _seconds(state.now)
+    if state.stop_by is not None:
+        return _stopped(state, state.stop_by, f"after {when}")
+    proof = tuple(_text(line) for line in _errors(state)[:5])
+    crash = _crash(state, None)
+    if crash is not None:
+        return _Said(Verdict.CRASHED, f"{crash} after {when}{_served_before(state)}{_because(state)}", proof)
+    if any(line.fatal for line in state.errors):
+        return _Said(Verdict.FAILED, f"ended after {when}{_served_before(state)}{_because(state)}", proof)
+    if state.ready_at is not None:
+        return _Said(Verdict.READY, f"served its first token at {_seconds(state.ready_at)}; it ended after {when}, and how was not seen")
+    return _Said(Verdict.UNKNOWN, f"it ended after {when}, before its first token, and how was not seen{_because(state)}", proof)
 
 
 def _served(state: State, phase: Phase) -> _Said | None:
@@ -174,8 +196,8 @@ def _joined(state: State) -> bool:
     return state.claims_since is not None or all(phase in done for phase in _LOADED if phase in state.plan.phases)
 
 
-def _crash(state: State, exit_: Exited) -> str | None:
-    """How the first death was a signal, in words; None where it was an orderly end."""
+def _crash(state: State, exit_: Exited | None) -> str | None:
+    """How the first death was a signal, in words; None where it was an orderly end, or one that nobody saw."""
     if state.oom:
         return f"killed by the kernel's OOM killer ({state.oom[0]})"
     for line in state.errors:
@@ -185,7 +207,7 @@ def _crash(state: State, exit_: Exited) -> str | None:
     first = next((e for e in state.exits if e.signal is not None and e.signal not in state.signals_sent), None)
     if first is not None and (first.root or first.signal in _FATAL_SIGNALS):
         return f"{'ended' if first.root else 'a process of the server was ended'} by {signal_name(first.signal or 0)}"
-    if exit_.code is not None and exit_.code > 128 and exit_.code - 128 in _FATAL_SIGNALS:
+    if exit_ is not None and exit_.code is not None and exit_.code > 128 and exit_.code - 128 in _FATAL_SIGNALS:
         return f"ended with status {exit_.code} ({signal_name(exit_.code - 128)})"
     return None
 
@@ -222,7 +244,8 @@ def _ready_reason(state: State, at: float) -> str:
         return f"first token at {_seconds(at)}"
     odd = "; the text is not sane: a single repeated token or non-finite log probabilities" if _insane(state) else ""
     asked = f" {answer.first_token_s:.2f} s after it was asked for" if answer.first_token_s is not None else ""
-    return f"a real token came{asked}, {_seconds(at)} after launch, and a second request was answered too{odd}"
+    since = f"{_seconds(at)} after {'the server began' if state.adopted else 'launch'}"
+    return f"a real token came{asked}, {since}, and a second request was answered too{odd}"
 
 
 def _insane(state: State) -> bool:

@@ -30,7 +30,6 @@ _VERSIONS = ("torch", "nccl", "cuda", "driver", "python", "transformers", "flash
 def result(state: State, folder: str | None = None) -> Result:
     plan, decision = state.plan, state.decision
     hang = decision.hang
-    version = state.facts.get("version")
     rows = tuple(
         PhaseRow(name=time.phase, began_s=time.began, seconds=time.seconds, ranks_done=time.ranks_done)
         for time in phases.times(state.book, plan.sizes.ranks_here)
@@ -39,9 +38,12 @@ def result(state: State, folder: str | None = None) -> Result:
         run=state.run or None,
         attempt=state.attempt,
         folder=folder,
-        started_at=_iso(state.launched_wall),
-        engine=EngineRef(name=plan.engine, version=str(version) if version is not None else plan.engine_version),
-        versions={name: str(state.facts[f"{name}_version"]) for name in _VERSIONS if f"{name}_version" in state.facts},
+        started_at=_iso(state.launched_wall) if state.root is not None and state.root.pid else None,
+        engine=EngineRef(name=plan.engine, version=_engine_version(state)),
+        versions={
+            **state.installed,
+            **{name: str(state.facts[f"{name}_version"]) for name in _VERSIONS if f"{name}_version" in state.facts},
+        },
         command=plan.command,
         role=plan.role,
         world_size=plan.sizes.world if plan.engine else None,
@@ -79,6 +81,12 @@ def result(state: State, folder: str | None = None) -> Result:
         next=_next(state),
         not_checked=(*plan.not_read, *state.missed),
     )
+
+
+def _engine_version(state: State) -> str | None:
+    """As its log says, else its command, else what is installed."""
+    told = state.facts.get("version")
+    return str(told) if told is not None else state.plan.engine_version or state.installed.get(state.plan.engine or "")
 
 
 def _root_blocker(hang: Proof | None) -> dict[str, object] | None:
@@ -182,7 +190,12 @@ def _eta(state: State) -> float | None:
 
 
 def _next(state: State) -> tuple[str, ...]:
-    """Commands that lead on from here."""
+    """Commands that lead on from here. A server that somebody else started is not ours to stop."""
+    steps = _steps(state)
+    return tuple(step for step in steps if not (state.adopted and step.startswith("firsttoken stop ")))
+
+
+def _steps(state: State) -> tuple[str, ...]:
     run = state.run or "RUN"
     match state.decision.verdict:
         case Verdict.STARTING | Verdict.SLOW | Verdict.WAITING:

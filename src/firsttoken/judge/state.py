@@ -39,6 +39,7 @@ class State:
     now: float = 0.0
     launched_wall: float | None = None
     root: ProcessKey | None = None
+    adopted: bool = False
     launch_failed: LaunchFailed | None = None
     members: Mapping[int, Member] = field(default_factory=dict)
     book: PhaseBook = field(default_factory=PhaseBook)
@@ -54,6 +55,7 @@ class State:
     bar: LogLine | None = None
     memory: Memory | None = None
     facts: Mapping[str, str | float] = field(default_factory=dict)
+    installed: Mapping[str, str] = field(default_factory=dict)
     errors: tuple[LogLine, ...] = ()
     last_line: str = ""
     last_line_at: float | None = None

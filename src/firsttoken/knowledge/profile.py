@@ -204,6 +204,8 @@ class Profile:
     schema: int = 1
     checked: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    """distributions whose versions are worth telling; the engine's own is named like the engine"""
     order: tuple[Phase, ...] = USUAL_ORDER
     listens_before_load: bool = False
     terminates: int = 1

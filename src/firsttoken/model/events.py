@@ -28,6 +28,10 @@ class Planned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launched:
+    """`adopted`: somebody else started it, and firsttoken attached later; `t` is then when the process began, before the event was made.
+    A pid of 0: a server of which no process can be seen, only its address; `t` is then when firsttoken attached.
+    """
+
     kind: ClassVar[str] = "launched"
     process: ProcessKey
     argv: tuple[str, ...]
@@ -35,6 +39,7 @@ class Launched:
     cgroup: str | None = None
     run: str = ""
     attempt: int = 1
+    adopted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,6 +239,14 @@ class Places:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Installed:
+    """Versions of packages in the server's own environment, by distribution name."""
+
+    kind: ClassVar[str] = "installed"
+    versions: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Missed:
     """A piece of evidence that was wanted and could not be had."""
 
@@ -317,7 +330,7 @@ class UnknownEvent:
 
 Body = (
     Planned | Launched | LaunchFailed | MemberSeen | MemberGone | Exited | Emptied | OomKill | LogLine | LogActivity | Counters | Listening
-    | WeightProgress | Memory | Stacks | Places | HttpAsked | HttpAnswer | Missed | StopAsked | SignalSent | Tick | Gap | RecordingStopped
+    | WeightProgress | Memory | Stacks | Places | Installed | HttpAsked | HttpAnswer | Missed | StopAsked | SignalSent | Tick | Gap | RecordingStopped
     | ObserverStarted | ObserverLost | Judged | UnknownEvent
 )  # fmt: skip
 
