@@ -1,8 +1,8 @@
 """firsttoken's own processor time and memory while it watches the embedded engine with 15 ranks: 16 processes, starting and then idle.
 
 Read from outside, from each process's `stat` and `status`: ticks of keeper, observer and face between two moments, as percent of one core.
-`starting` begins when all 16 processes are there (before that the observer's own imports and the engine's share the machine; `launch` tells
-that part), `idle` five seconds after ready.
+`launch` lasts until all 16 processes are there and the observer has sampled them (its own start is in it), `starting` from then to ready,
+`idle` begins five seconds after ready. `own_seconds` is the processor time of keeper and observer together from launch to ready.
 """
 
 import time
@@ -11,6 +11,7 @@ from typing import Any
 
 from cells import CellFailed, Row, Shard
 from firsttoken.hosts.procfs import Procfs
+from firsttoken.model.events import Counters
 from launching import ENGINE, HZ, Run, descendants, free_port, launched, wait_for
 
 PROCFS = Procfs()
@@ -34,9 +35,11 @@ def watch(seconds: float) -> Row:
         wait_for(lambda: run.key("observer") is not None, 30.0, "the observer")
         spans: dict[str, Any] = {}
         launch_began = time.monotonic()
-        wait_for(lambda: len(descendants(run.server[0], PROCFS)) > RANKS, 120.0, "16 processes", 0.2)
+        wait_for(lambda: len(descendants(run.server[0], PROCFS)) > RANKS and _sampled(run), 120.0, "16 processes", 0.2)
         spans["launch"] = _span(run, _nothing(), time.monotonic() - launch_began)
         peak, spans["starting"] = _until_ready(run)
+        spent = _ticks(run)
+        spans["own_seconds"] = round((spent["keeper"] + spent["observer"]) / HZ, 2)
         time.sleep(_SETTLES)
         before, began = _ticks(run), time.monotonic()
         time.sleep(seconds)
@@ -48,6 +51,11 @@ def told(row: Row) -> str:
     spans = "   ".join(f"{name} {row[name]['watching']:.2f} % of a core over {row[name]['seconds']:.0f} s" for name in ("starting", "idle"))
     memory = ", ".join(f"{part} {size:.0f} MB" for part, size in row["peak_rss_mb"].items())
     return f"{row['processes']} processes: {spans}; peak {memory}"
+
+
+def _sampled(run: Run) -> bool:
+    """Whether the observer has told counters of all processes."""
+    return any(isinstance(event.body, Counters) and len(event.body.samples) > RANKS for event in run.folder.events())
 
 
 def _until_ready(run: Run) -> tuple[dict[str, float], dict[str, Any]]:

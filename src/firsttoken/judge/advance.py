@@ -5,8 +5,8 @@ from typing import assert_never
 
 from firsttoken.judge import closeup, motion, phases, serving
 from firsttoken.judge.decide import decide
-from firsttoken.judge.ranks import line_rank
-from firsttoken.judge.state import State
+from firsttoken.judge.ranks import line_rank, world_rank
+from firsttoken.judge.state import RankDeath, State
 from firsttoken.model.events import (
     Counters,
     Emptied,
@@ -76,7 +76,7 @@ def _fold(state: State, event: Event) -> State:
             members = {pid: m for pid, m in state.members.items() if m.process != body.process}
             return replace(state, members=members, motion=motion.hint(state.motion, "deaths"))
         case Exited():
-            state = replace(state, exits=(*state.exits[-200:], body), motion=motion.hint(state.motion, "deaths"))
+            state = _rank_death(replace(state, exits=(*state.exits[-200:], body), motion=motion.hint(state.motion, "deaths")), body, t)
             return replace(state, root_exit=body, root_exit_at=t) if body.root else state
         case Emptied():
             return replace(state, emptied=True)
@@ -126,6 +126,14 @@ def _fold(state: State, event: Event) -> State:
             return state
         case _:
             assert_never(body)
+
+
+def _rank_death(state: State, body: Exited, t: float) -> State:
+    member = state.members.get(body.process.pid)
+    rank = world_rank(member.tag, state.plan.sizes) if member is not None and member.process == body.process else None
+    if rank is None or body.signal is None or body.signal in state.signals_sent or state.stop_by is not None:
+        return state
+    return replace(state, rank_deaths=(*state.rank_deaths, RankDeath(rank=rank, pid=body.process.pid, signal=body.signal, t=t)))
 
 
 def _planned(state: State, plan: Plan, t: float) -> State:

@@ -12,8 +12,11 @@ from firsttoken.model.words import OPEN_VERDICTS, Phase, Role, Verdict
 
 ERROR_GRACE = 5.0
 """a server that answers 5xx may be dying of it: its death tells more than the status"""
-MUTE_AFTER = 15.0
+DEATH_GRACE = 3.0
+"""an engine that notices the death of a rank ends with words of its own"""
+MUTE_AFTER = 12.0
 """an idle machine and a request without a token for this long"""
+UNCLAIMED_FOR = 3.0
 DEFAULT_BUDGET = 600.0
 PLAIN_STORAGE = 250e6
 """bytes a second that cold weights may be read at before it is called slow"""
@@ -26,6 +29,7 @@ class _Said(NamedTuple):
     proof: tuple[str, ...] = ()
     detail: str | None = None
     hang: Proof | None = None
+    behind: tuple[int, ...] = ()
 
 
 def decide(state: State) -> Decision:
@@ -38,7 +42,7 @@ def decide(state: State) -> Decision:
         reason=said.reason,
         detail=said.detail,
         proof=said.proof,
-        behind=said.hang.behind if said.hang is not None else (),
+        behind=said.behind or (said.hang.behind if said.hang is not None else ()),
         hang=said.hang,
     )
 
@@ -58,7 +62,7 @@ def _ended(state: State) -> _Said | None:
     proof = tuple(_text(line) for line in _errors(state)[:5])
     crash = _crash(state, exit_)
     if crash is not None:
-        return _Said(Verdict.CRASHED, f"{crash} {when}{_served_before(state)}{_because(state)}", proof)
+        return _Said(Verdict.CRASHED, f"{crash} {when}{_served_before(state)}{_because(state)}", proof, behind=_dead(state))
     if state.ready_at is not None and exit_.code == 0:
         return _Said(Verdict.READY, f"served its first token at {_seconds(state.ready_at)}; ended with status 0 {when}")
     before = _served_before(state) or ", before its first token"
@@ -102,6 +106,8 @@ def _served(state: State, phase: Phase) -> _Said | None:
         return _Said(Verdict.READY, f"answers its health page; a {role} server alone cannot be asked for a token")
     if not state.policy.probe and state.claims_since is not None:
         return _Said(Verdict.UNKNOWN, "says that it is ready; no token was asked for (--no-probe)")
+    if not state.policy.probe and _has_listened(state):
+        return _Said(Verdict.UNKNOWN, "listens on its port; whether it is ready cannot be told, since no token was asked for (--no-probe)")
     if serving.refused is not None:
         answer = serving.refused
         hint = " (no API key is known: give --api-key-env)" if answer.status in (401, 403) and answer.key_source is None else ""
@@ -111,6 +117,10 @@ def _served(state: State, phase: Phase) -> _Said | None:
 
 def _broken(state: State) -> _Said | None:
     serving = state.serving
+    for death in state.rank_deaths[:1]:
+        if state.now - death.t >= DEATH_GRACE:
+            reason = f"rank {death.rank} (pid {death.pid}) was ended by {signal_name(death.signal)} and the server waits on without it"
+            return _Said(Verdict.CRASHED, reason, behind=(death.rank,))
     if serving.errors and state.now - serving.errors[0][0] >= ERROR_GRACE:
         answer = serving.errors[-1][1]
         told = f"status {answer.status}" if answer.status is not None else answer.error or "no answer"
@@ -150,7 +160,9 @@ def _moving(state: State, phase: Phase) -> _Said:
     if state.motion.starved:
         doing = "runnable but gets no CPU: the machine is overloaded"
     budget = _budget(state, phase, DEFAULT_BUDGET)
-    if spent > budget:
+    # how long an adopted server has listened says nothing about its start
+    served_before = state.adopted and phase in (Phase.LISTENING, Phase.FIRST_TOKEN) and state.serving.open_since is None
+    if spent > budget and not served_before:
         return _Said(Verdict.SLOW, f"{phase} takes {_seconds(spent)} (usually up to {_seconds(budget)}): {doing}", detail=doing)
     return _Said(Verdict.STARTING, f"{phase} for {_seconds(spent)}: {doing}", detail=doing)
 
@@ -191,6 +203,12 @@ def weight_rate(state: State) -> float:
     return (points[-1][1] - points[0][1]) / (points[-1][0] - points[0][0])
 
 
+def _has_listened(state: State) -> bool:
+    """Of a server that somebody else started, whose log may not be there to claim anything."""
+    since = state.listening_since
+    return state.adopted and since is not None and state.now - since >= UNCLAIMED_FOR and not state.plan.listens_before_load
+
+
 def _joined(state: State) -> bool:
     done = {time.phase for time in phases.times(state.book, state.plan.sizes.ranks_here) if time.seconds is not None}
     return state.claims_since is not None or all(phase in done for phase in _LOADED if phase in state.plan.phases)
@@ -210,6 +228,13 @@ def _crash(state: State, exit_: Exited | None) -> str | None:
     if exit_ is not None and exit_.code is not None and exit_.code > 128 and exit_.code - 128 in _FATAL_SIGNALS:
         return f"ended with status {exit_.code} ({signal_name(exit_.code - 128)})"
     return None
+
+
+def _dead(state: State) -> tuple[int, ...]:
+    """The rank that died first, where it is known."""
+    told = (line.values.get("rank") for line in state.errors if line.values.get("exit_code"))
+    ranks = [death.rank for death in state.rank_deaths] or [int(rank) for rank in told if isinstance(rank, int | float)]
+    return tuple(ranks[:1])
 
 
 _FATAL_SIGNALS = frozenset({_signal.SIGKILL, _signal.SIGSEGV, _signal.SIGABRT, _signal.SIGBUS, _signal.SIGILL, _signal.SIGFPE})

@@ -28,6 +28,16 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RankDeath:
+    """A rank's process that a signal ended, not one of ours. `t`: when it was seen."""
+
+    rank: int
+    pid: int
+    signal: int
+    t: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class State:
     """Times are seconds since launch. `facts`: values told by log lines (version, url…), the latest of each name."""
 
@@ -60,6 +70,7 @@ class State:
     last_line: str = ""
     last_line_at: float | None = None
     exits: tuple[Exited, ...] = ()
+    rank_deaths: tuple[RankDeath, ...] = ()
     root_exit: Exited | None = None
     root_exit_at: float | None = None
     emptied: bool = False
