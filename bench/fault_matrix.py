@@ -23,7 +23,7 @@ from firsttoken.history.runs import RunFolder
 from firsttoken.model.events import Judged
 from firsttoken.rehearsal.faults import ONE_RANK, WHOLE_SERVER, Kind, parse_fault, refusal
 from firsttoken.rehearsal.phases import Phase
-from launching import ENGINE, launched
+from launching import ENGINE, free_port, launched
 
 RANKS = (1, 2, 4, 8)
 PATIENT_S, LONG_S = 60.0, 90.0
@@ -161,7 +161,7 @@ def _run(cell: Cell, wanted: frozenset[str], seconds: float, *, to_the_end: bool
     """Until a wanted verdict came (with a moment more for its details), or so many seconds after the fault began."""
     with tempfile.TemporaryDirectory(prefix="firsttoken-fault-") as scratch:
         log = Path(scratch) / "faults"
-        server = (*ENGINE, "--ranks", str(cell.ranks), "--port", "0", "--fault", cell.fault)
+        server = (*ENGINE, "--ranks", str(cell.ranks), "--port", str(free_port()), "--fault", cell.fault)
         argv = ("env", f"REHEARSE_FAULT_LOG={log}", *server)
         with launched(argv, "--detach", "--quiet", "--stall-patience", "600", "--max-waiting", "600") as run:
             deadline = time.monotonic() + seconds + 30
@@ -224,7 +224,7 @@ def _told(row: Row) -> str:
 
 def main() -> int:
     parser = options("fault_matrix", __doc__)
-    parser.add_argument("--cells", type=int, default=60, help="how many, drawn by the seed (default: %(default)s)")
+    parser.add_argument("--cells", type=int, default=75, help="how many, drawn by the seed (default: %(default)s)")
     parser.add_argument("--only", help="only cells whose name has this in it")
     asked = parser.parse_args()
     names = [name for name in cells(asked.seed, asked.cells) if asked.only is None or asked.only in name]

@@ -1,5 +1,6 @@
 """Real vLLM under firsttoken: healthy starts in several shapes, and starts that cannot succeed."""
 
+import json
 import socket
 import threading
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ import pytest
 
 from . import checks, figures
 from .conftest import Household
+from .install import MODELS
 from .launches import Vllm
 from .life import Face, Life, live
 
@@ -88,8 +90,9 @@ def test_replay_gives_the_same_verdicts(life: Life) -> None:
 
 @pytest.mark.engines
 def test_a_server_that_dies_on_its_first_request_was_never_ready(vllm: Vllm, face: Face) -> None:
-    """Its health page and model list say yes; the CPU build has no int4 kernel."""
-    said = face.run(vllm.serve("gptq"), "--until", "ready")
+    """Its health page and model list say yes; the drafter taps three layers of a model in which two of them are the same."""
+    drafter = json.dumps({"method": "eagle3", "model": str(MODELS / "eagle3"), "num_speculative_tokens": 3})
+    said = face.run(vllm.serve("llama4", "--speculative-config", drafter), "--until", "ready")
     assert said.document["verdict"] in ("failed", "crashed"), said
     assert said.code == 69, said
     assert "ready" not in _verdicts(face), said

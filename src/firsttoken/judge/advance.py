@@ -129,10 +129,13 @@ def _fold(state: State, event: Event) -> State:
 
 
 def _rank_death(state: State, body: Exited, t: float) -> State:
+    """Of a process that its title shows to be one of the engine's; early ones do not tell their rank yet."""
     member = state.members.get(body.process.pid)
-    rank = world_rank(member.tag, state.plan.sizes) if member is not None and member.process == body.process else None
-    if rank is None or body.signal is None or body.signal in state.signals_sent or state.stop_by is not None:
+    if member is None or member.process != body.process or member.tag is None or body.root:
         return state
+    if body.signal is None or body.signal in state.signals_sent or state.stop_by is not None:
+        return state
+    rank = world_rank(member.tag, state.plan.sizes)
     return replace(state, rank_deaths=(*state.rank_deaths, RankDeath(rank=rank, pid=body.process.pid, signal=body.signal, t=t)))
 
 
@@ -153,8 +156,8 @@ def _line(state: State, line: LogLine, t: float) -> State:
     if _is_larger_bar(line, state.bar):
         state = replace(state, bar=line)
     told = line.values.get("seconds")
-    if line.phase is Phase.WEIGHTS and line.edge is Edge.END and isinstance(told, int | float) and state.weights_told is None:
-        state = replace(state, weights_told=float(told))
+    if line.phase is Phase.WEIGHTS and line.edge is not Edge.BEGIN and isinstance(told, int | float) and "shards" not in line.values:
+        state = replace(state, weights_told=max(float(told), state.weights_told or 0.0))
     if line.values:
         state = replace(state, facts={**state.facts, **{k: v for k, v in line.values.items() if k != "rank"}})
     return state

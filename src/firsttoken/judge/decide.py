@@ -119,8 +119,9 @@ def _broken(state: State) -> _Said | None:
     serving = state.serving
     for death in state.rank_deaths[:1]:
         if state.now - death.t >= DEATH_GRACE:
-            reason = f"rank {death.rank} (pid {death.pid}) was ended by {signal_name(death.signal)} and the server waits on without it"
-            return _Said(Verdict.CRASHED, reason, behind=(death.rank,))
+            who = f"rank {death.rank}" if death.rank is not None else "a process of the server"
+            reason = f"{who} (pid {death.pid}) was ended by {signal_name(death.signal)} and the server waits on without it"
+            return _Said(Verdict.CRASHED, reason, behind=_dead(state))
     if serving.errors and state.now - serving.errors[0][0] >= ERROR_GRACE:
         answer = serving.errors[-1][1]
         told = f"status {answer.status}" if answer.status is not None else answer.error or "no answer"
@@ -233,7 +234,7 @@ def _crash(state: State, exit_: Exited | None) -> str | None:
 def _dead(state: State) -> tuple[int, ...]:
     """The rank that died first, where it is known."""
     told = (line.values.get("rank") for line in state.errors if line.values.get("exit_code"))
-    ranks = [death.rank for death in state.rank_deaths] or [int(rank) for rank in told if isinstance(rank, int | float)]
+    ranks = [death.rank for death in state.rank_deaths if death.rank is not None] or [int(rank) for rank in told if isinstance(rank, int | float)]
     return tuple(ranks[:1])
 
 

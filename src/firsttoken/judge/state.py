@@ -31,7 +31,7 @@ class Decision:
 class RankDeath:
     """A rank's process that a signal ended, not one of ours. `t`: when it was seen."""
 
-    rank: int
+    rank: int | None
     pid: int
     signal: int
     t: float
