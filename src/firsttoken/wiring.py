@@ -9,6 +9,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -23,14 +24,16 @@ from firsttoken.knowledge.load import generic, profiles
 from firsttoken.knowledge.profile import compiled
 from firsttoken.launch.spawn import MASTER_ENV
 from firsttoken.model.events import Body, Installed, Missed, Planned
-from firsttoken.model.plan import Plan, Policy
+from firsttoken.model.plan import Endpoint, Plan, Policy
 from firsttoken.model.process import ProcessKey
 from firsttoken.model.redact import mask_argv
 from firsttoken.model.requests import AskForToken, AskHealth, LookClosely, Request
 from firsttoken.model.words import Verdict
+from firsttoken.observe.closeup import CloseLook
 from firsttoken.observe.counters import sample
 from firsttoken.observe.http import FirstTokenProber, first_http
 from firsttoken.observe.http_target import EPHEMERAL_FROM, Target, targets
+from firsttoken.observe.log_prefixes import Peeler
 from firsttoken.observe.logs import LogReader
 from firsttoken.observe.memory import memory
 from firsttoken.observe.oom import OomWatcher
@@ -40,13 +43,20 @@ from firsttoken.observe.weights import WeightWatcher
 from firsttoken.plan.make import api_key, make_plan, replan
 from firsttoken.plan.recognise import by_output
 from firsttoken.plan.world import World
-from firsttoken.session.observer import Observer
+from firsttoken.session.aim import Aim, root_folder
+from firsttoken.session.attach import Attachment
+from firsttoken.session.log_source import Found
+from firsttoken.session.observer import Observer, Senses
+from firsttoken.session.remote import RemoteSenses, keyed
+from firsttoken.session.servers import Finder, Server
 from firsttoken.survey.installed import versions
 
 OBSERVER = (sys.executable, "-m", "firsttoken.wiring")
 """the command of an observer, but for its run's folder"""
 _GUESS_EVERY = 5.0
 _LARGEST_TEXT = 1 << 20
+_LOOKED_AT = 256
+"""processes, at most"""
 
 
 class LocalSenses:
@@ -62,6 +72,7 @@ class LocalSenses:
         self._sockets = SocketWatcher(self._procfs)
         self._weights = WeightWatcher(self._procfs, plan.weight_files)
         self._oom = OomWatcher(self._procfs)
+        self._close_look = CloseLook(self._procfs, os.uname().nodename)
         self._prober: FirstTokenProber | None = None
         self._replanned_for: object = None
         self._found_port: int | None = None
@@ -104,6 +115,7 @@ class LocalSenses:
 
     async def ask(self, request: Request, state: State, emit: Callable[[Body], None]) -> None:
         if isinstance(request, LookClosely):
+            await self._look_closely(request.number, state, emit)
             return
         prober = await self._prober_for(state, emit)
         if prober is None:
@@ -115,6 +127,11 @@ class LocalSenses:
                 await prober.ask(request.number)
             case AskHealth():
                 await prober.health()
+
+    async def _look_closely(self, number: int, state: State, emit: Callable[[Body], None]) -> None:
+        keys = [member.process for member in state.members.values()]
+        for body in await self._close_look.take(keys[:_LOOKED_AT], number, in_run=keys):
+            emit(body)
 
     def replan(self, state: State) -> Planned | None:
         """Where the command did not tell the engine or its port, what the server shows does."""
@@ -137,8 +154,8 @@ class LocalSenses:
     def _recognised(self, plan: Plan, state: State) -> Plan:
         """By a child's own command (it tells the most), by what the log says, by a title."""
         for member in state.members.values():
-            env, cwd = self._surroundings(member.process.pid)
-            better = replan(plan, profiles(), argv=self._procfs.cmdline(member.process.pid), world=local_world(env, cwd))
+            pid = member.process.pid
+            better = replan(plan, profiles(), argv=self._procfs.cmdline(pid), world=world_of(self._procfs, pid))
             if better.engine is not None:
                 return better
         engine = self._reader.engine or by_output(profiles(), titles=[member.title for member in state.members.values()])
@@ -189,19 +206,14 @@ class LocalSenses:
             return ()
         self._told_versions = True
         argv = self._procfs.cmdline(pid)
-        env, cwd = self._surroundings(pid)
-        found = versions(argv[0], (engine, *generic().packages), env, cwd) if argv else {}
+        world = world_of(self._procfs, pid)
+        found = versions(argv[0], (engine, *generic().packages), dict(world.env), world.cwd) if argv else {}
         return (Installed(versions=found),) if found else ()
 
     def _read_key(self, pid: int) -> tuple[str, str] | None:
         if self._key_env is not None and os.environ.get(self._key_env):
             return os.environ[self._key_env], f"environment {self._key_env}"
-        env, cwd = self._surroundings(pid)
-        return api_key(self._procfs.cmdline(pid), local_world(env, cwd), profiles())
-
-    def _surroundings(self, pid: int) -> tuple[dict[str, str], str]:
-        raw = (self._procfs.environ(pid) or b"").decode("utf8", "surrogateescape")
-        return dict(entry.split("=", 1) for entry in raw.split("\0") if "=" in entry), self._procfs.link(f"{pid}/cwd") or "/"
+        return api_key(self._procfs.cmdline(pid), world_of(self._procfs, pid), profiles())
 
 
 def _told_port(state: State) -> int | None:
@@ -230,8 +242,55 @@ def plan_of(argv: Sequence[str]) -> Plan:
     return make_plan(argv, world, profiles(), history=history) if history else plan
 
 
-def local_world(env: Mapping[str, str], cwd: str) -> World:
-    return World(env=env, cwd=cwd, read_text=_read_text, list_folder=_list_folder)
+def plan_of_server(server: Server, target: Target | None = None) -> Plan:
+    """The plan of a server that runs already, from its command and environment. `target`: where the user says that it listens."""
+    plan = make_plan(server.argv, world_of(Procfs(), server.process.pid), profiles())
+    plan = replan(plan, profiles(), engine=server.engine)
+    history = mean_phases(plan, runs())
+    plan = replan(plan, profiles(), history=history) if history else plan
+    if target is None:
+        return plan
+    root_path = target.root_path or plan.endpoint.root_path
+    return replace(plan, endpoint=replace(plan.endpoint, port=target.port, tls=target.tls, root_path=root_path, unix_socket=None))
+
+
+def attachment(aim: Aim, policy: Policy, log: Found) -> Attachment:
+    """The run of a server that somebody else started. OSError where no folder can be made for it."""
+    target = aim.target or Target()
+    bare = Plan(endpoint=Endpoint(host=target.host, port=target.port, tls=target.tls, root_path=target.root_path))
+    plan = plan_of_server(aim.server, aim.target) if aim.server is not None else bare
+    profile, year = profiles().get(plan.engine or ""), time.gmtime().tm_year
+    return Attachment(
+        aim=aim,
+        plan=plan,
+        policy=policy,
+        log=log,
+        reader=lambda: LogReader(profiles(), plan.engine, year=year),
+        stamp_of=lambda line: Peeler(generic(), profile, year).peel(line).stamp,
+    )
+
+
+def senses_of(attached: Attachment, key_env: str | None) -> Senses:
+    if attached.aim.server is None:
+        return RemoteSenses(keyed(attached.aim.target or Target(), key_env))
+    return LocalSenses(attached.folder, attached.plan, key_env=key_env)
+
+
+def finder() -> Finder:
+    """The processes of this machine as they are now."""
+    return Finder(profiles())
+
+
+def world_of(procfs: Procfs, pid: int) -> World:
+    """What a process sees: its environment and folder, and files below its own root."""
+    raw = (procfs.environ(pid) or b"").decode("utf8", "surrogateescape")
+    env = dict(entry.split("=", 1) for entry in raw.split("\0") if "=" in entry)
+    return local_world(env, procfs.link(f"{pid}/cwd") or "/", root=root_folder(pid))
+
+
+def local_world(env: Mapping[str, str], cwd: str, *, root: str = "/") -> World:
+    base = root.rstrip("/")
+    return World(env=env, cwd=cwd, read_text=lambda path: _read_text(base + path), list_folder=lambda path: _list_folder(base + path))
 
 
 def _read_text(path: str) -> str | None:

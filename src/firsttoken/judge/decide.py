@@ -234,7 +234,9 @@ def _crash(state: State, exit_: Exited | None) -> str | None:
 def _dead(state: State) -> tuple[int, ...]:
     """The rank that died first, where it is known."""
     told = (line.values.get("rank") for line in state.errors if line.values.get("exit_code"))
-    ranks = [death.rank for death in state.rank_deaths if death.rank is not None] or [int(rank) for rank in told if isinstance(rank, int | float)]
+    ranks = [death.rank for death in state.rank_deaths if death.rank is not None] or [
+        int(rank) for rank in told if isinstance(rank, int | float)
+    ]
     return tuple(ranks[:1])
 
 

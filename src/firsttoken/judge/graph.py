@@ -10,8 +10,8 @@ from firsttoken.judge.closeup import Look, main_place, main_stack, main_waits
 from firsttoken.model.process import Member, ProcessKey
 from firsttoken.model.stillness import Wait, WaitKind
 
-TOGETHER = frozenset({"collective", "rendezvous"})
-"""kinds of frame signatures in which a rank waits for the other ranks"""
+TOGETHER = ("collective", "rendezvous")
+"""kinds of frame signatures in which a rank waits for the other ranks; who is in the first is further than who is in the second"""
 
 _TELLING = (
     WaitKind.STOPPED,
@@ -74,10 +74,22 @@ def node(member: Member, rank: int | None, look: Look) -> Node:
     )
 
 
+def gathered(ranks: Mapping[int, Node]) -> dict[int, Node]:
+    """The ranks that wait in the same collective, the largest group of them; where there is none, those in a rendezvous."""
+    for kind in TOGETHER:
+        groups: dict[str, dict[int, Node]] = {}
+        for rank, n in sorted(ranks.items()):
+            if n.doing == kind and n.state not in ("T", "t"):
+                groups.setdefault(n.where, {})[rank] = n
+        if groups:
+            return max(groups.values(), key=len)
+    return {}
+
+
 def edges(nodes: Mapping[int, Node]) -> tuple[Edge, ...]:
-    """Of every node that waits. A rank in a collective has one to every rank that is not in one."""
+    """Of every node that waits. A rank in a collective has one to every rank that is not in the same one."""
     ranks = {n.rank: n for n in nodes.values() if n.rank is not None}
-    together = {rank for rank, n in ranks.items() if n.doing in TOGETHER and n.state not in ("T", "t")}
+    together = gathered(ranks)
     found: list[Edge] = []
     for pid, n in nodes.items():
         if n.rank in together:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from firsttoken.judge.closeup import Closeup, same_for
-from firsttoken.judge.graph import TOGETHER, Edge, Node, cycle, edges, node
+from firsttoken.judge.graph import Edge, Node, cycle, edges, gathered, node
 from firsttoken.judge.ranks import world_rank
 from firsttoken.model.plan import Sizes
 from firsttoken.model.process import Member, ProcessKey
@@ -69,7 +69,7 @@ def prove(scene: Scene) -> Proof | None:
         return Proof(verdict=Verdict.HUNG, reason=f"deadlock: {path} → {name(circle[0].waiter)}", behind=behind,
                      root=circle[0].waiter, edges=found, cycle=circle, groups=groups)  # fmt: skip
     ranked = {n.rank: n for n in nodes.values() if n.rank is not None}
-    together = {rank: n for rank, n in ranked.items() if n.doing in TOGETHER}
+    together = gathered(ranked)
     late = {rank: n for rank, n in ranked.items() if rank not in together}
     if together and not late:
         return _missing(scene, together, found, groups)
@@ -151,12 +151,15 @@ def _sink(
         return None
     if last.doing in _RETRIES:
         return replace(proof, verdict=Verdict.WAITING, reason=f"{prefix}{name(last)} tries again and again in {last.where}", root=last)
-    asleep = on is None or on.kind in (WaitKind.SLEEP, WaitKind.POLL)
+    asleep = on is None or on.kind == WaitKind.SLEEP or (on.kind == WaitKind.POLL and last.rank is not None)
+    if last.rank is None and last is not start and all(pid in settled or n.state == "Z" for pid, n in nodes.items()):
+        asleep = False  # a parent that waits for its ranks, and nothing in the run moves: the circle is closed
     if scene.still < (ASLEEP_AFTER if asleep else CLOSED_AFTER) or not same_for(scene.closeup.looks[last.process.pid], 3):
         return None
     said = _waits_for(last, on) if on is not None else f"{name(last)} stands in {last.where} and waits for nobody"
-    via = "" if last is start else f"{name(start)} waits for {name(last)}; "
-    return replace(proof, reason=prefix + via + said, root=last)
+    via = "" if last is start else f"{name(start)} waits for {name(last)} in {start.where}; "
+    by_child = last is not start and by_waiter[start.process.pid].kind == WaitKind.CHILD
+    return replace(proof, reason=prefix + via + said, root=last if by_child or start.rank is None else start)
 
 
 def _busy(last: Node, still: float) -> str:

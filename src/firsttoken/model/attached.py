@@ -89,7 +89,7 @@ class Probes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attached:
-    """`argv` is split as a shell would; `env` are assignments before it. `log` None: no log. `unread`: files that were there and not readable."""
+    """`argv` is split as a shell would; `env` are assignments before it. `log` None: no log. `unread`: files that could not be read."""
 
     argv: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)

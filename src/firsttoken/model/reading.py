@@ -1,4 +1,7 @@
-"""What was read out of a log after the fact, beside what the judge folded: the input of explaining. Times are seconds since the first line."""
+"""What was read out of a log after the fact, beside what the judge folded: the input of explaining.
+
+Times are seconds since the first line.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,7 +23,7 @@ class Told(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """The weight loader's bar: `first` and `last` are (seconds, shards done); `began_s` when loading began."""
+    """The last state of the weight loader's bar."""
 
     shards: int | None = None
     done: int | None = None
@@ -31,8 +34,10 @@ class Bar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """`log` is the clean text, line by line, bounded. `places`: the phase each rank is in. `now`: when the report was taken, `idle` how long
-    nothing new had been said then; None where the files do not tell. `rank_of`: world ranks of pids. `moved`: last time a bar moved."""
+    """`log` is the clean text, line by line, bounded. `places`: the phase that each rank is in. `rank_of`: world ranks of pids.
+
+    `now`: when the report was taken, `idle`: how long nothing new had been said then; None where the files do not tell.
+    """
 
     plan: Plan
     phase: Phase

@@ -147,6 +147,8 @@ class LogReader:
                 self._spend(rule)
                 named = True
                 facts |= {**told, **({"detail": item.detail} if item.detail else {})}
+        if not milestones and error is None and not named:
+            return []  # most lines of a bar: what moved is counted, and a text that nobody reads is not masked
         base = LogLine(
             offset=line[0], length=line[1], text=mask_text(peeled.message[:MAX_TEXT]), stamp=peeled.stamp, tag=peeled.tag, values=facts
         )

@@ -90,7 +90,7 @@ def parse_tcp(raw: bytes) -> dict[str, Address]:
         fields = line.split(None, 10)
         if len(fields) < 10 or fields[3] != _LISTEN or not fields[9].isdigit():
             continue
-        address = _address(fields[1])
+        address = parse_address(fields[1])
         if address is not None:
             found[fields[9].decode("ascii")] = (*address, None)
     return found
@@ -112,7 +112,7 @@ def parse_unix(raw: bytes) -> dict[str, Address]:
     return found
 
 
-def _address(text: bytes) -> tuple[str, int] | None:
+def parse_address(text: bytes) -> tuple[str, int] | None:
     """`0100007F:1F90` → 127.0.0.1, 8080. Each 32-bit word stands in the machine's byte order."""
     host, _, port = text.partition(b":")
     try:

@@ -36,13 +36,21 @@ class TimeUp:
     """`until` has come. The stream goes on where it is asked again."""
 
 
-Item = Event | LogFrame | Live | TimeUp | Ended
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """So many bytes of the log are not told: they came faster than they were read."""
+
+    bytes: int
+
+
+Item = Event | LogFrame | Live | TimeUp | Ended | Skipped
 
 
 @dataclass(slots=True)
 class RunStream:
     """`hello` names us to the keeper. `log_from` None: no log wanted. `link` is set while the keeper answers.
 
+    `most_behind`: bytes of log that are read from the folder when the keeper's memory has moved past us; None: all of it.
     `until`: the loop's time at which a wait ends with `TimeUp`; may be set anew at any time.
     """
 
@@ -51,12 +59,13 @@ class RunStream:
     log_from: int | None = None
     link: Link | None = None
     seq: int = -1
+    most_behind: int | None = None
     until: float | None = None
     connected: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def items(self, *, still_written: Callable[[], bool] = lambda: False) -> AsyncIterator[Item]:
         """`still_written` says, after the keeper's death, whether somebody still appends to the folder."""
-        for item in self._stored():
+        async for item in self._catch_up():
             yield item
         if await self._connect():
             yield Live()
@@ -103,13 +112,14 @@ class RunStream:
             if message is None:
                 yield TimeUp()
             elif isinstance(message, LogFrame):
-                self.log_from = message.offset + len(message.data)
-                yield message
+                fresh = self._fresh(message)
+                if fresh is not None:
+                    yield fresh
             elif "events" in message:
                 for event in self._new(message["events"]):
                     yield event
             elif "behind" in message:
-                for item in self._stored():
+                async for item in self._catch_up(message["behind"].get("log_from")):
                     yield item
             elif "ended" in message:
                 ended = message["ended"] or {}
@@ -118,13 +128,33 @@ class RunStream:
                 return
         await self.close()
 
-    def _stored(self) -> Iterator[Event | LogFrame]:
+    async def _catch_up(self, until: int | None = None) -> AsyncIterator[Item]:
+        """From the folder what was not told, of the log the bytes before `until`. Lets others work between two blocks: it may be long."""
+        if until is not None and self.log_from is not None and self.most_behind is not None and until - self.log_from > self.most_behind:
+            yield Skipped(until - self.log_from)
+            self.log_from = until
+        for item in self._stored(until):
+            yield item
+            await asyncio.sleep(0)
+
+    def _fresh(self, frame: LogFrame) -> LogFrame | None:
+        """Without the bytes that were read from the folder already."""
+        known = max(0, (self.log_from or 0) - frame.offset)
+        if known >= len(frame.data):
+            return None
+        self.log_from = frame.offset + len(frame.data)
+        return frame if not known else LogFrame(offset=frame.offset + known, t=frame.t, data=frame.data[known:])
+
+    def _stored(self, until: int | None = None) -> Iterator[Event | LogFrame]:
+        """Events and log that the folder holds and that were not told; of the log at most the bytes before `until`."""
         for event in self.folder.events():
             if event.seq > self.seq:
                 self.seq = event.seq
                 yield event
         if self.log_from is not None:
             for offset, data in self.folder.log(self.log_from):
+                if until is not None and offset >= until:
+                    return
                 self.log_from = offset + len(data)
                 yield LogFrame(offset=offset, t=0.0, data=data)
 

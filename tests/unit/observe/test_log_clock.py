@@ -1,0 +1,34 @@
+"""When lines without a time of their own were written."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firsttoken.observe.log_clock import LogClock
+
+LOG = b"banner\n2026-01-02T03:04:05Z one\nbar 10%\rbar 20%\n2026-01-02T03:04:15Z two\n"
+
+
+def test_a_line_without_a_time_has_that_of_the_line_before() -> None:
+    clock = LogClock(LOG, None, 2026)
+    first = clock.first()
+    assert first is not None
+    assert clock.at(LOG.index(b"bar 20%")) == first
+    assert clock.last() == first + 10
+
+
+def test_what_stands_before_the_first_time_has_none() -> None:
+    assert LogClock(LOG, None, 2026).at(0) is None
+
+
+def test_a_log_without_times_has_no_clock() -> None:
+    clock = LogClock(b"a\nb\n", None, 2026)
+    assert clock.first() is None
+    assert clock.last() is None
+
+
+@given(st.binary(max_size=500), st.integers(min_value=0, max_value=500))
+def test_no_bytes_make_it_raise(data: bytes, at: int) -> None:
+    clock = LogClock(data, None, 2026)
+    clock.first()
+    clock.at(min(at, len(data)))
+    clock.last()
