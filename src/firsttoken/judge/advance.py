@@ -149,6 +149,7 @@ def _line(state: State, line: LogLine, t: float) -> State:
     if line.milestone is not None:
         rank = line_rank(line, state.members, state.plan.sizes)
         state = replace(state, book=phases.note(state.book, line, rank, t), motion=motion.hint(state.motion, "log"))
+        state = _told_rank(state, line, rank)
     if line.error is not None:
         state = replace(state, errors=(*state.errors, line)[:_ERRORS_KEPT])
     if line.claims_ready and state.claims_since is None:
@@ -161,6 +162,15 @@ def _line(state: State, line: LogLine, t: float) -> State:
     if line.values:
         state = replace(state, facts={**state.facts, **{k: v for k, v in line.values.items() if k != "rank"}})
     return state
+
+
+def _told_rank(state: State, line: LogLine, rank: int | None) -> State:
+    """A line that names both its rank and its process: titles tell the rank only once the groups are ready."""
+    told = line.values.get("pid")
+    pid = line.tag.pid if line.tag is not None and line.tag.pid is not None else int(told) if isinstance(told, int | float) else None
+    if rank is None or pid is None or state.told_ranks.get(pid) == rank:
+        return state
+    return replace(state, told_ranks={**state.told_ranks, pid: rank})
 
 
 def _is_larger_bar(line: LogLine, known: LogLine | None) -> bool:

@@ -107,7 +107,7 @@ def _served(state: State, phase: Phase) -> _Said | None:
     if not state.policy.probe and state.claims_since is not None:
         return _Said(Verdict.UNKNOWN, "says that it is ready; no token was asked for (--no-probe)")
     if not state.policy.probe and _has_listened(state):
-        return _Said(Verdict.UNKNOWN, "listens on its port; whether it is ready cannot be told, since no token was asked for (--no-probe)")
+        return _Said(Verdict.UNKNOWN, "listens on its port; whether it is ready cannot be told, since no token was asked for")
     if serving.refused is not None:
         answer = serving.refused
         hint = " (no API key is known: give --api-key-env)" if answer.status in (401, 403) and answer.key_source is None else ""
@@ -133,7 +133,7 @@ def _broken(state: State) -> _Said | None:
                 f"the engine reported an error it cannot go on from: {_text(line)}",
                 tuple(_text(e) for e in _errors(state)[:5]),
             )
-    if serving.open_since is None or (state.claims_since is None and state.listening_since is None):
+    if serving.open_since is None or not _accepts(state):
         return None
     waited = state.now - serving.open_since
     patience = MUTE_AFTER if state.motion.busy < 0.5 else max(_budget(state, Phase.FIRST_TOKEN, state.policy.answer_budget), MUTE_AFTER)
@@ -149,6 +149,8 @@ def _moving(state: State, phase: Phase) -> _Said:
     still = state.motion.still
     doing = _doing(state, phase)
     proof_of_hang = prove(scene(state))
+    if proof_of_hang is not None and proof_of_hang.verdict is Verdict.HUNG and _accepts(state):
+        proof_of_hang = None  # it serves or it does not: told as such, with the hang as evidence, once its time to answer is over
     if proof_of_hang is not None and (proof_of_hang.verdict is not Verdict.STALLED or still >= state.policy.still_after):
         facts = (f"no strong signal for {_seconds(still)} (cores busy: {state.motion.busy:.1f})", *proof_of_hang.facts)
         return _Said(proof_of_hang.verdict, f"{phase}: {proof_of_hang.reason}", facts, hang=proof_of_hang)
@@ -157,6 +159,8 @@ def _moving(state: State, phase: Phase) -> _Said:
         last = f"; last new line: {state.last_line}" if state.last_line else ""
         return _Said(Verdict.STALLED, f"{phase}: nothing moved for {_seconds(still)}{last}", (proof,))
     began = next((time.began for time in phases.times(state.book, state.plan.sizes.ranks_here) if time.phase == phase), 0.0)
+    if state.adopted and phase is Phase.FIRST_TOKEN and state.serving.open_since is not None:
+        began = state.serving.open_since  # others have asked before us
     spent = state.now - began
     if state.motion.starved:
         doing = "runnable but gets no CPU: the machine is overloaded"
@@ -176,6 +180,7 @@ def scene(state: State) -> Scene:
         still=state.motion.still,
         stopped=state.motion.stopped,
         root_pid=state.root.pid if state.root is not None else None,
+        told_ranks=state.told_ranks,
     )
 
 
@@ -202,6 +207,11 @@ def weight_rate(state: State) -> float:
     if len(points) < 2 or points[-1][0] <= points[0][0]:
         return 0.0
     return (points[-1][1] - points[0][1]) / (points[-1][0] - points[0][0])
+
+
+def _accepts(state: State) -> bool:
+    """Whether a request of ours is under way at a server that says that it is ready, or listens."""
+    return state.serving.open_since is not None and (state.claims_since is not None or state.listening_since is not None)
 
 
 def _has_listened(state: State) -> bool:

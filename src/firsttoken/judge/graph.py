@@ -32,11 +32,14 @@ _TELLING = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One process as last seen. `busy`: its main thread runs. `doing` and `where` come from the frame signature of its stack."""
+    """One process as last seen. `label` names it in a sentence. `busy`: its main thread runs. `doing` and `where` come from the frame
+    signature of its stack.
+    """
 
     process: ProcessKey
     rank: int | None
     title: str
+    label: str
     state: str
     busy: bool
     doing: str | None
@@ -56,7 +59,17 @@ class Edge:
     outside: Wait | None = None
 
 
-def node(member: Member, rank: int | None, look: Look) -> Node:
+def label(member: Member, rank: int | None, root_pid: int | None) -> str:
+    pid = member.process.pid
+    if rank is not None:
+        return f"rank {rank} (pid {pid})"
+    if pid == root_pid:
+        return f"the main process (pid {pid})"
+    words = member.title.split(" ")
+    return f"{words[0].rsplit('/', 1)[-1]} (pid {pid})"
+
+
+def node(member: Member, rank: int | None, look: Look, root_pid: int | None) -> Node:
     place, stack = main_place(look), main_stack(look)
     waits = sorted(main_waits(look), key=lambda wait: _TELLING.index(wait.kind) if wait.kind in _TELLING else len(_TELLING))
     state = place.state if place is not None else "?"
@@ -65,6 +78,7 @@ def node(member: Member, rank: int | None, look: Look) -> Node:
         process=member.process,
         rank=rank,
         title=member.title,
+        label=label(member, rank, root_pid),
         state=state,
         busy=state == "R",
         doing=stack.doing if stack is not None else None,
@@ -124,6 +138,11 @@ def cycle(found: tuple[Edge, ...]) -> tuple[Edge, ...]:
             begin = next(i for i, edge in enumerate(path) if edge.waiter.process.pid == at)
             return tuple(path[begin:])
     return ()
+
+
+def telling(edge: Edge | None) -> int:
+    """The lower, the more an edge tells: a stopped process or a lock more than a parent that waits for events."""
+    return len(_TELLING) + 1 if edge is None else _TELLING.index(WaitKind(edge.kind)) if edge.kind in _TELLING else len(_TELLING)
 
 
 _HOLDING = frozenset({WaitKind.FILE_LOCK, WaitKind.FUTEX, WaitKind.PIPE, WaitKind.SOCKET, WaitKind.CHILD})

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from firsttoken.judge.closeup import Closeup, same_for
-from firsttoken.judge.graph import Edge, Node, cycle, edges, gathered, node
+from firsttoken.judge.graph import Edge, Node, cycle, edges, gathered, label, node, telling
 from firsttoken.judge.ranks import world_rank
 from firsttoken.model.plan import Sizes
 from firsttoken.model.process import Member, ProcessKey
@@ -41,7 +41,8 @@ class Proof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """What a proof is taken from. `still`: sampled seconds without a strong signal; `stopped`: seconds in state T by pid."""
+    """What a proof is taken from. `still`: sampled seconds without a strong signal; `stopped`: seconds in state T by pid.
+    `told_ranks`: world ranks by pid, as the log told them."""
 
     members: Mapping[int, Member]
     sizes: Sizes
@@ -49,6 +50,12 @@ class Scene:
     still: float
     stopped: Mapping[int, float] = field(default_factory=dict)
     root_pid: int | None = None
+    told_ranks: Mapping[int, int] = field(default_factory=dict)
+
+    def rank(self, member: Member) -> int | None:
+        """From the title, else from what the log said of that pid."""
+        titled = world_rank(member.tag, self.sizes)
+        return titled if titled is not None else self.told_ranks.get(member.process.pid)
 
 
 def prove(scene: Scene) -> Proof | None:
@@ -65,8 +72,8 @@ def prove(scene: Scene) -> Proof | None:
     groups = _groups(nodes)
     if circle:
         behind = _ranks(edge.waiter for edge in circle)
-        path = " → ".join(f"{name(edge.waiter)} ({edge.kind} {edge.what})" for edge in circle)
-        return Proof(verdict=Verdict.HUNG, reason=f"deadlock: {path} → {name(circle[0].waiter)}", behind=behind,
+        path = " → ".join(f"{edge.waiter.label} ({edge.kind} {edge.what})" for edge in circle)
+        return Proof(verdict=Verdict.HUNG, reason=f"deadlock: {path} → {circle[0].waiter.label}", behind=behind,
                      root=circle[0].waiter, edges=found, cycle=circle, groups=groups)  # fmt: skip
     ranked = {n.rank: n for n in nodes.values() if n.rank is not None}
     together = gathered(ranked)
@@ -84,7 +91,7 @@ def _nodes(scene: Scene) -> dict[int, Node]:
     for pid, looks in scene.closeup.looks.items():
         member = scene.members.get(pid)
         if member is not None and looks and looks[-1].places is not None and looks[-1].places.process == member.process:
-            found[pid] = node(member, world_rank(member.tag, scene.sizes), looks[-1])
+            found[pid] = node(member, scene.rank(member), looks[-1], scene.root_pid)
     return found
 
 
@@ -94,16 +101,17 @@ def _halted(scene: Scene, nodes: Mapping[int, Node]) -> Proof | None:
     if not halted:
         return None
     member = scene.members[halted[0]]
-    ranks = sorted(r for pid in halted if (r := world_rank(scene.members[pid].tag, scene.sizes)) is not None)
+    ranks = sorted(r for pid in halted if (r := scene.rank(scene.members[pid])) is not None)
     seconds = scene.stopped[halted[0]]
-    who = f"rank {ranks[0]} (pid {halted[0]})" if ranks else f"{member.title} (pid {halted[0]})"
+    who = label(member, ranks[0] if ranks else None, scene.root_pid)
     reason = f"{who} is stopped (state T) for {seconds:.0f} s; only SIGCONT can continue it: kill -CONT {halted[0]}"
     return Proof(verdict=Verdict.HUNG, reason=reason, behind=tuple(ranks), root=nodes.get(halted[0]) or _bare(member, ranks),
                  edges=edges(nodes), groups=_groups(nodes))  # fmt: skip
 
 
 def _bare(member: Member, ranks: list[int]) -> Node:
-    return Node(process=member.process, rank=ranks[0] if ranks else None, title=member.title, state="T", busy=False, doing=None,
+    rank = ranks[0] if ranks else None
+    return Node(process=member.process, rank=rank, title=member.title, label=label(member, rank, None), state="T", busy=False, doing=None,
                 where="do_signal_stop", wait=None)  # fmt: skip
 
 
@@ -128,12 +136,14 @@ def _sink(
     groups: tuple[RankGroup, ...],
 ) -> Proof | None:
     """Follows the ranks that the others wait for (or all, where none waits for another) to where their path ends."""
-    starts = list(late.values()) or [n for pid, n in settled.items() if pid == scene.root_pid] or list(settled.values())
+    titled = [n for pid, n in settled.items() if scene.members[pid].tag is not None]
+    starts = list(late.values()) or titled or list(settled.values())
     by_waiter: dict[int, Edge] = {}
     for edge in found:
         if edge.kind != WaitKind.COLLECTIVE:
             by_waiter.setdefault(edge.waiter.process.pid, edge)
     ends: list[tuple[Node, Node, Edge | None]] = [(start, *_follow(start, by_waiter, nodes)) for start in starts]
+    ends.sort(key=lambda end: telling(end[2]))
     busy = [end for end in ends if end[1].busy]
     behind = _ranks(late.values()) if together else _odd(ends)
     prefix = f"{_list_ranks(tuple(sorted(together)))} wait for {_list_ranks(behind)} in {_where(together)}; " if together and behind else ""
@@ -150,21 +160,21 @@ def _sink(
     if last.process.pid not in settled:
         return None
     if last.doing in _RETRIES:
-        return replace(proof, verdict=Verdict.WAITING, reason=f"{prefix}{name(last)} tries again and again in {last.where}", root=last)
+        return replace(proof, verdict=Verdict.WAITING, reason=f"{prefix}{last.label} tries again and again in {last.where}", root=last)
     asleep = on is None or on.kind == WaitKind.SLEEP or (on.kind == WaitKind.POLL and last.rank is not None)
     if last.rank is None and last is not start and all(pid in settled or n.state == "Z" for pid, n in nodes.items()):
         asleep = False  # a parent that waits for its ranks, and nothing in the run moves: the circle is closed
     if scene.still < (ASLEEP_AFTER if asleep else CLOSED_AFTER) or not same_for(scene.closeup.looks[last.process.pid], 3):
         return None
-    said = _waits_for(last, on) if on is not None else f"{name(last)} stands in {last.where} and waits for nobody"
-    via = "" if last is start else f"{name(start)} waits for {name(last)} in {start.where}; "
+    said = _waits_for(last, on) if on is not None else f"{last.label} stands in {last.where} and waits for nobody"
+    via = "" if last is start else f"{start.label} waits for {last.label} in {start.where}; "
     by_child = last is not start and by_waiter[start.process.pid].kind == WaitKind.CHILD
     return replace(proof, reason=prefix + via + said, root=last if by_child or start.rank is None else start)
 
 
 def _busy(last: Node, still: float) -> str:
     """A spin or a long native call: not to be told apart by levels."""
-    return f"{name(last)} is busy in {last.where}, no visible progress for {still:.0f} s"
+    return f"{last.label} is busy in {last.where}, no visible progress for {still:.0f} s"
 
 
 def _follow(start: Node, by_waiter: Mapping[int, Edge], nodes: Mapping[int, Node]) -> tuple[Node, Edge | None]:
@@ -213,14 +223,13 @@ def _waits_for(last: Node, edge: Edge) -> str:
         WaitKind.CONNECT: "tries to connect to",
         WaitKind.SOCKET: "waits for data from",
         WaitKind.PIPE: "waits for the pipe",
-        WaitKind.FUTEX: "waits for a lock in memory",
-        WaitKind.SLEEP: "sleeps",
-        WaitKind.POLL: "waits for events",
+        WaitKind.SLEEP: "sleeps:",
+        WaitKind.POLL: "waits for events:",
         WaitKind.DISK: "waits for the disk or network file system of",
     }.get(WaitKind(edge.kind), "waits for")
     if not to and wait is not None and wait.to is not None:
         to = f", pid {wait.to.pid} ({wait.to_title})"
-    return f"{name(last)} {verb} {edge.what}{to}{nobody} (in {last.where})"
+    return f"{last.label} {verb} {edge.what}{to}{nobody} (in {last.where})"
 
 
 def _outside(edge: Edge) -> dict[str, object] | None:
@@ -251,10 +260,6 @@ def _ranks(nodes: Iterable[Node]) -> tuple[int, ...]:
 
 def _where(together: Mapping[int, Node]) -> str:
     return next(iter(together.values())).where
-
-
-def name(n: Node) -> str:
-    return f"rank {n.rank} (pid {n.process.pid})" if n.rank is not None else f"{n.title.split(' ')[0]} (pid {n.process.pid})"
 
 
 def _list_ranks(ranks: tuple[int, ...]) -> str:

@@ -135,7 +135,8 @@ def _iso(wall: float | None) -> str | None:
 def _member(state: State, pid: int) -> MemberRow:
     member = state.members[pid]
     tag = member.tag
-    rank = world_rank(tag, state.plan.sizes)
+    titled = world_rank(tag, state.plan.sizes)
+    rank = titled if titled is not None else state.told_ranks.get(pid)
     if tag is None:
         return MemberRow(process=process_row(member.process), title=member.title, rank=rank)
     return MemberRow(process=process_row(member.process), title=member.title, rank=rank, dp=tag.dp, tp=tag.tp, pp=tag.pp, ep=tag.ep)

@@ -52,6 +52,7 @@ class State:
     adopted: bool = False
     launch_failed: LaunchFailed | None = None
     members: Mapping[int, Member] = field(default_factory=dict)
+    told_ranks: Mapping[int, int] = field(default_factory=dict)
     book: PhaseBook = field(default_factory=PhaseBook)
     motion: Motion = field(default_factory=Motion)
     closeup: Closeup = field(default_factory=Closeup)

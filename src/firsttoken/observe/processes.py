@@ -29,8 +29,8 @@ _UNSETTLED = -1
 class ProcessWatcher:
     """`exclude` holds bare pids that are never members (keeper, observer, face) and may be changed between scans.
 
-    An excluded root is not told but its children are members: give the keeper as a root and as excluded, and what it inherits as
-    subreaper is found. `mask` takes the secrets out of the arguments before they become a title.
+    An excluded root is not told, but what it inherited is a member where it carries the mark (or where no mark is set): give the keeper as a
+    root and as excluded. A daemon that left tree and environment behind is nobody's member, though the subreaper became its parent. `mask` takes the secrets out of the arguments before they become a title.
     """
 
     def __init__(
@@ -140,7 +140,8 @@ class ProcessWatcher:
         found: dict[int, Stat] = {}
         for top in tops:
             if (start := stats[top.pid].start if top.pid in stats else self._known.get(top.pid)) == top.start:
-                parents[top.pid] = start
+                if mark is None or top.pid not in self.exclude:
+                    parents[top.pid] = start
                 if top.pid in fresh:
                     found[top.pid] = fresh[top.pid]
         found.update(_descend(parents, fresh))
