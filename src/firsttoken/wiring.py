@@ -23,7 +23,7 @@ from firsttoken.judge.state import State
 from firsttoken.knowledge.load import generic, profiles
 from firsttoken.knowledge.profile import compiled
 from firsttoken.launch.spawn import MASTER_ENV
-from firsttoken.model.events import Body, Installed, Missed, Planned
+from firsttoken.model.events import Body, Installed, Missed, Places, Planned
 from firsttoken.model.plan import Endpoint, Plan, Policy
 from firsttoken.model.process import ProcessKey
 from firsttoken.model.redact import mask_argv
@@ -131,14 +131,14 @@ class LocalSenses:
     async def _look_closely(self, number: int, state: State, emit: Callable[[Body], None]) -> None:
         keys = [member.process for member in state.members.values()]
         for body in await self._close_look.take(keys[:_LOOKED_AT], number, in_run=keys):
-            emit(body)
+            emit(_without_us(body) if isinstance(body, Places) else body)
 
     def replan(self, state: State) -> Planned | None:
         """Where the command did not tell the engine or its port, what the server shows does."""
         plan = state.plan
-        if plan.engine is not None and plan.endpoint.port:
-            return None
         port = _told_port(state) or self._found_port
+        if plan.engine is not None and plan.endpoint.port and not _listens_elsewhere(state, port):
+            return None
         seen = (plan.engine, plan.endpoint.port, self._reader.engine, len(state.members), port)
         if seen == self._replanned_for:
             return None
@@ -214,6 +214,17 @@ class LocalSenses:
         if self._key_env is not None and os.environ.get(self._key_env):
             return os.environ[self._key_env], f"environment {self._key_env}"
         return api_key(self._procfs.cmdline(pid), world_of(self._procfs, pid), profiles())
+
+
+def _without_us(places: Places) -> Places:
+    """A server that reads our request waits for nobody: what it waits for is not told by who asked."""
+    return replace(places, waits=tuple(wait for wait in places.waits if wait.to is None or wait.to.pid != os.getpid()))
+
+
+def _listens_elsewhere(state: State, port: int | None) -> bool:
+    """Whether the server says another port than was planned, and listens there alone: then the plan's was a default."""
+    open_ports = {socket.port for socket in state.sockets}
+    return port is not None and port in open_ports and state.plan.endpoint.port not in open_ports
 
 
 def _told_port(state: State) -> int | None:

@@ -102,6 +102,7 @@ def _agree(row: dict[str, float | None], seconds: float) -> bool:
 
 
 def _order(life: Life) -> list[str]:
-    profile = resources.files("firsttoken.knowledge") / "engines" / f"{life.result['engine']['name']}.toml"
+    name = life.result["engine"]["name"].replace(".", "")
+    profile = resources.files("firsttoken.knowledge") / "engines" / f"{name}.toml"
     order: list[str] = tomllib.loads(profile.read_text("utf-8"))["order"]
     return order

@@ -120,9 +120,9 @@ def test_flags_and_fields_are_unique_and_known(profile: Profile) -> None:
     fields = [option.field for option in profile.options]
     assert len(fields) == len(set(fields))
     assert set(fields) <= FIELDS, set(fields) - FIELDS
-    assert {"host", "port", "tp"} <= set(fields)
+    assert {"host", "port"} <= set(fields)
     for option in profile.options:
-        assert option.flags or option.env or option.position is not None
+        assert option.flags or option.env or option.position is not None or option.default is not None
         assert all(flag.startswith("-") for flag in option.flags)
         kinds = {"int": int, "bool": bool, "str": str}
         if option.default is not None and option.type in kinds:
@@ -153,13 +153,13 @@ def test_order_and_phases_belong_together(profile: Profile) -> None:
 def test_an_engine_is_recognised_says_ready_and_has_routes(profile: Profile) -> None:
     recognise = profile.recognise
     assert recognise.programs or recognise.modules
-    assert recognise.titles
+    assert recognise.titles or not profile.checked
     assert recognise.lines
     assert any(milestone.ready for milestone in profile.milestones)
     assert profile.routes != Routes()
     assert (profile.native is not None) == (profile.routes.native is not None)
-    assert profile.checked
     assert profile.sources
+    assert profile.checked or any("not run" in source for source in profile.sources)
 
 
 @pytest.mark.parametrize("profile", ENGINES, ids=lambda p: p.name)

@@ -4,7 +4,8 @@
 
 Before it listens it prints TEXT, then waits until FILE exists, for ever, or ends by status or signal. It speaks the embedded engine's two
 lines when it listens, answers `/v1/models` and `/v1/completions` (with status N where given), and exits with 0 after `GOT SIGNAL` for
-SIGINT and SIGTERM, of which it only tells the first N. `--child`: another process, deaf to all but SIGKILL, is started first.
+SIGINT and SIGTERM, of which it only tells the first N. `--child`: another process is started first, which a closed terminal and Ctrl-C
+do not end.
 """
 
 import argparse
@@ -65,7 +66,7 @@ class Handler(BaseHTTPRequestHandler):
 signal.signal(signal.SIGINT, on_signal)
 signal.signal(signal.SIGTERM, on_signal)
 if given.child:
-    deaf = "import signal, time; [signal.signal(n, signal.SIG_IGN) for n in (1, 2, 15)]; print('CHILD', flush=True); time.sleep(300)"
+    deaf = "import signal, time; [signal.signal(n, signal.SIG_IGN) for n in (1, 2)]; print('CHILD', flush=True); time.sleep(300)"
     subprocess.Popen([sys.executable, "-S", "-c", deaf])
 print(given.start or "starting", flush=True)
 how, _, number = given.until.partition(":")

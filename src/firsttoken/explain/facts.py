@@ -3,9 +3,11 @@
 A fact that the files cannot tell is None, which is not the same as false: rules answer "unknown, for want of it".
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from firsttoken.explain.nccl import communicator_init
 from firsttoken.knowledge.signs import Signs
 from firsttoken.model.attached import Asked, Attached, GpuLine, ProbeLine, ProcessLine, StackDump
 from firsttoken.model.reading import Reading
@@ -68,6 +70,11 @@ def gather(attached: Attached, reading: Reading, signs: Signs) -> Facts:
         "claims_ready": reading.claims_ready,
         "idle_s": reading.idle,
         "elapsed_s": reading.now if reading.now is not None else reading.last_t,
+        "nccl_complete": communicator_init(reading.log).state,
+        "ranks_missing": _ranks_missing(reading),
+        "load_slow": _load_slow(reading),
+        "load_bar_full": reading.weights.shards is not None and reading.weights.done == reading.weights.shards,
+        "cpu_over_cores": _cpu_over_cores(attached, ranks),
         "has_stacks": bool(attached.stacks),
         "has_processes": attached.processes is not None,
         "has_gpus": attached.gpus is not None,
@@ -130,7 +137,7 @@ def _process_facts(attached: Attached, ranks: tuple[RankSeen, ...], compilers: l
     processes = attached.processes
     names = (
         "compilers_busy", "compilers_alive", "stopped", "zombie", "all_quiet", "ranks_spin", "rank_busy", "disk_wait", "orphans", "defunct",
-        "max_cpu", "max_memory", "driver_wait",
+        "max_cpu", "max_memory", "driver_wait", "fifo_wait",
     )  # fmt: skip
     if processes is None:
         return dict.fromkeys(names)
@@ -149,6 +156,7 @@ def _process_facts(attached: Attached, ranks: tuple[RankSeen, ...], compilers: l
         "rank_busy": bool(member_cpus) and max(member_cpus) >= BUSY,
         "disk_wait": any(process.state[:1] == "D" for process in members or own),
         "driver_wait": any((process.wchan or "").startswith(("os_acquire", "nv_", "nvidia", "uvm_", "rm_")) for process in processes),
+        "fifo_wait": any((process.wchan or "").startswith(("wait_for_partner", "fifo_open")) for process in members or own),
         "orphans": any(process.parent == 1 for process in members) and len(members) > 1,
         "max_cpu": max(cpus, default=None),
         "max_memory": max((process.memory for process in own if process.memory is not None), default=None),
@@ -156,7 +164,17 @@ def _process_facts(attached: Attached, ranks: tuple[RankSeen, ...], compilers: l
 
 
 def _gpu_facts(gpus: tuple[GpuLine, ...] | None, signs: Signs) -> dict[str, Value]:
-    names = ("gpu_spin", "gpus_idle", "gpu_memory_empty", "gpu_memory_full", "gpu_name", "gpu_capability", "gpu_high", "gpu_memory_share")
+    names = (
+        "gpu_spin",
+        "gpus_idle",
+        "gpu_memory_empty",
+        "gpu_memory_full",
+        "gpu_name",
+        "gpu_capability",
+        "gpu_high",
+        "gpu_memory_share",
+        "gpus_uneven",
+    )
     if not gpus:
         return dict.fromkeys(names)
     used = [gpu for gpu in gpus if gpu.utilisation is not None]
@@ -165,6 +183,7 @@ def _gpu_facts(gpus: tuple[GpuLine, ...] | None, signs: Signs) -> dict[str, Valu
     return {
         "gpu_spin": bool(spinning) if used else None,
         "gpu_high": any((gpu.utilisation or 0) >= SPINNING for gpu in used) if used else None,
+        "gpus_uneven": any((g.utilisation or 0) >= SPINNING for g in used) and any((g.utilisation or 0) <= IDLE_GPU for g in used),
         "gpus_idle": all((gpu.utilisation or 0) <= IDLE_GPU for gpu in used) if used else None,
         "gpu_memory_empty": max(shares) < 0.05 if shares else None,
         "gpu_memory_full": min(shares) > 0.85 if shares else None,
@@ -202,6 +221,34 @@ def _probe_facts(attached: Attached) -> dict[str, Value]:
         "slowest_health_s": max((line.seconds for line in health if line.status == 200 and line.seconds is not None), default=None),
         "first_slower": len(times) > 1 and times[0] > 1.5 * min(times[1:]),
     }
+
+
+_CORES = re.compile(r"nproc[^\n]*\n\s*(\d{1,4})\b|CPU\(s\):\s*(\d{1,4})\b")
+
+
+def _cpu_over_cores(attached: Attached, ranks: tuple[RankSeen, ...]) -> bool | None:
+    """Whether the ranks together use nearly all cores, each of them several. None where the number of cores is not told."""
+    match = _CORES.search(attached.probes.text) if attached.probes is not None else None
+    cpus = [seen.process.cpu for seen in ranks if seen.process is not None and seen.process.cpu is not None]
+    if match is None or not cpus:
+        return None
+    cores = int(match[1] or match[2])
+    return sum(cpus) >= 90.0 * cores and max(cpus) >= 200.0
+
+
+def _ranks_missing(reading: Reading) -> bool:
+    """Whether fewer ranks than the world have ever been seen, by log or by ps."""
+    seen = {one.rank for one in reading.told if one.rank is not None} | set(reading.rank_of.values())
+    members = max(len(seen), 1)
+    return members < reading.plan.sizes.world
+
+
+def _load_slow(reading: Reading) -> bool:
+    """Whether the weight bar moves, and takes long: ten seconds a shard or more, or minutes already without an end."""
+    bar = reading.weights
+    if bar.shards is None or bar.done is None or bar.done < 2 or bar.done >= bar.shards or bar.seconds is None:
+        return False
+    return bar.seconds / bar.done >= 10.0 or bar.seconds >= 300.0
 
 
 def last_generate(facts: Facts) -> ProbeLine | None:

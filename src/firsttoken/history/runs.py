@@ -47,6 +47,10 @@ class RunFolder:
         """keeper.json, or {} where it is not there (the keeper never started) or not readable."""
         return _read_json(self.path / "keeper.json")
 
+    def attached(self) -> dict[str, Any]:
+        """attached.json, in the folder of a server that somebody else started; {} in any other."""
+        return _read_json(self.path / "attached.json")
+
     def spec(self) -> dict[str, Any]:
         return _read_json(self.path / "spec.json")
 
@@ -57,7 +61,7 @@ class RunFolder:
         """Atomically: a reader sees the old or the new content, whatever happens to us."""
         target, partial = self.path / name, self.path / f".{name}.{os.getpid()}"
         with open(partial, "w", encoding="utf8", opener=lambda p, flags: os.open(p, flags, 0o600)) as file:
-            json.dump(content, file, ensure_ascii=False, indent=1)
+            json.dump(content, file, indent=1)  # ASCII: arguments that are no UTF-8 come back as they were
         partial.replace(target)
 
     def events(self) -> Iterator[Event]:
@@ -81,7 +85,11 @@ class RunFolder:
     def log(self, start: int = 0) -> Iterator[tuple[int, bytes]]:
         """(offset, bytes) from `start`; a dropped middle shows as a jump in the offsets."""
         for offset, file in self.log_segments():
-            with file.open("rb") as raw:
+            try:
+                raw = file.open("rb")
+            except FileNotFoundError:
+                continue  # dropped meanwhile, to stay within bounds
+            with raw:
                 at = max(start, offset)
                 raw.seek(at - offset)
                 while block := raw.read(1 << 20):
@@ -139,6 +147,6 @@ def remove(run: RunFolder) -> int:
 def _read_json(file: Path) -> dict[str, Any]:
     try:
         content = json.loads(file.read_text(encoding="utf8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}

@@ -19,8 +19,10 @@ from firsttoken.model.words import Verdict
 
 STOPPED_FOR = 7.0
 """seconds in state T: a debugger's or scheduler's short stop is none"""
-CLOSED_AFTER, ASLEEP_AFTER = 4.0, 12.0
+CLOSED_AFTER, ASLEEP_AFTER, SPINS_AFTER = 4.0, 12.0, 25.0
 """stillness, seconds, before a sink of that kind proves a hang"""
+SPIN_LOOKS = 5
+_SPINS = frozenset({"cuda_sync", "spin"})
 _RETRIES = frozenset({"sleep_retry", "network"})
 
 
@@ -150,6 +152,9 @@ def _sink(
     proof = Proof(verdict=Verdict.HUNG, reason=prefix, behind=behind, edges=found, groups=groups)
     if busy:
         last = busy[0][1]
+        if together and _spins(scene, last):
+            said = f"{last.label} spins in {last.where} for {scene.still:.0f} s, always the same, and nobody else moves"
+            return replace(proof, root=last, reason=prefix + said)
         return replace(proof, verdict=Verdict.STALLED, root=last, reason=prefix + _busy(last, scene.still))
     for _, waiter, open_edge in ends:
         if open_edge is not None and _may_come(open_edge):
@@ -170,6 +175,11 @@ def _sink(
     via = "" if last is start else f"{start.label} waits for {last.label} in {start.where}; "
     by_child = last is not start and by_waiter[start.process.pid].kind == WaitKind.CHILD
     return replace(proof, reason=prefix + via + said, root=last if by_child or start.rank is None else start)
+
+
+def _spins(scene: Scene, last: Node) -> bool:
+    """A wait that is known to burn a core, unchanged over many looks while the others wait for it."""
+    return last.doing in _SPINS and scene.still >= SPINS_AFTER and same_for(scene.closeup.looks[last.process.pid], SPIN_LOOKS)
 
 
 def _busy(last: Node, still: float) -> str:

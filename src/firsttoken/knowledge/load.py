@@ -81,16 +81,21 @@ def parse(content: bytes, file: str, common: bytes = b"") -> Profile:
     return dataclasses.replace(loaded, hash=hashlib.sha256(content + b"\0" + common).hexdigest()[:12])
 
 
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
 def _unknown(kind: Any, raw: Any, where: str) -> Iterator[str]:
     """Paths of keys that no attribute of the dataclass `kind` takes."""
     if get_origin(kind) is tuple and isinstance(raw, list):
         for index, item in enumerate(raw):
             yield from _unknown(get_args(kind)[0], item, f"{where}[{index}]")
         return
-    part = next((arg for arg in (kind, *get_args(kind)) if dataclasses.is_dataclass(arg)), None)
+    part: Any = next((arg for arg in (kind, *get_args(kind)) if dataclasses.is_dataclass(arg)), None)
     if part is None or not isinstance(raw, dict):
         return
-    hints = get_type_hints(part)
+    hints = _hints(part)
     for key, value in raw.items():
         path = f"{where}.{key}" if where else key
         if key not in hints:

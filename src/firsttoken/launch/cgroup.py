@@ -44,7 +44,7 @@ class Cgroup:
         elif (self.path / "cgroup.freeze").exists():
             _write(self.path / "cgroup.freeze", b"0")
 
-    def remove(self, seconds: float = 0.5) -> bool:
+    def remove(self, seconds: float = 2.0) -> bool:
         """Removes it with the groups that were made inside; the kernel may need a moment after the last process."""
         deadline = time.monotonic() + seconds
         while True:

@@ -1,9 +1,14 @@
 """Results for people: one line at a change, a short summary at the end. Plain text; colour is the face's business."""
 
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
 from firsttoken.model.result import Result
 from firsttoken.model.words import Verdict
 
-_RULE = 72
+_FINDINGS = 4
+"""causes that a screenful has room for"""
 
 
 def change_line(result: Result) -> str:
@@ -29,6 +34,8 @@ def summary(result: Result) -> str:
     if running:
         lines += ["", "  timers of the engine:"]
         lines += [f"    {timer.name}: {timer.seconds:.0f} s, ends the start in {timer.fires_in_s:.0f} s" for timer in running]
+    for cause in result.findings[:_FINDINGS]:
+        lines += ["", *_finding(cause)]
     if result.not_checked:
         lines += ["", "  not checked:", *(f"    {text}" for text in result.not_checked)]
     if result.next:
@@ -36,17 +43,20 @@ def summary(result: Result) -> str:
     return "\n".join(lines)
 
 
-def run_row(result: Result) -> str:
-    """One line in a list of runs."""
-    command = " ".join(result.command)
-    return f"{result.run or '-':<44} {result.verdict:<9} {result.phase or '-':<16} {result.engine.name or '-':<10} {command[:60]}"
+def _finding(row: Mapping[str, Any]) -> list[str]:
+    """A cause with what speaks for and against it, and what to do."""
+    lines = [f"  {row['cause']} ({100 * row['confidence']:.0f} %): {row['summary']}"]
+    lines += [f"    for:     {text}" for text in row["evidence"]]
+    lines += [f"    against: {text}" for text in row["against"]]
+    lines += [f"    remedy:  {row['remedy']}"] if row["remedy"] else []
+    return lines + ([f"    unknown: {', '.join(row['unknown'])} (not attached)"] if row.get("unknown") else [])
 
 
 def _facts(result: Result) -> list[str]:
     version = f" {result.engine.version}" if result.engine.version else ""
     rows = [
         ("engine", f"{result.engine.name or 'not recognised'}{version}"),
-        ("command", " ".join(result.command)),
+        ("command", shlex.join(result.command)),
         ("endpoint", " ".join(filter(None, (result.endpoint.url, result.endpoint.model and f"(model {result.endpoint.model})")))),
         ("weights", _weights(result)),
         ("memory", _memory(result)),
@@ -64,9 +74,9 @@ def _weights(result: Result) -> str:
 
 
 def _memory(result: Result) -> str:
-    if not result.memory or result.memory.get("unique") is None:
+    unique, shared = ((result.memory or {}).get(name) or 0 for name in ("unique", "shared"))
+    if not unique and not shared:
         return ""
-    unique, shared = result.memory["unique"] or 0, result.memory["shared"] or 0
     return f"{unique / 1e9:.2f} GB of its own, {shared / 1e9:.2f} GB shared (page cache and shared memory, counted once)"
 
 

@@ -17,12 +17,13 @@ from firsttoken.model.plan import Policy
 from firsttoken.model.result import Result
 from firsttoken.model.words import OPEN_VERDICTS, Verdict
 from firsttoken.session.link import KeeperGone
-from firsttoken.session.stream import Ended, Item, Live, RunStream, TimeUp
-from firsttoken.session.tend import run_state
+from firsttoken.session.stream import Ended, Item, Live, RunStream, Skipped, TimeUp
+from firsttoken.session.tend import recorder_lives, run_state
 
 LAST_WORDS = 3.0
-"""Seconds. After the server's own end, what it said last may still be on its way through the observer."""
+"""Seconds. When a server ends, or says that it must, what it says last may still be on its way."""
 _GOING_ON = (Verdict.STARTING, Verdict.SLOW)
+_ENDING = (Verdict.FAILED, Verdict.CRASHED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +43,7 @@ def _nothing(*_: object) -> None:
 class Follower:
     """`hello`: `face` for the one whose death the run may follow, else `control`. `patience` replaces the recorded policy's thresholds
     where the caller has its own. Callbacks are called in order, never in parallel: `on_change` gets a result at each new verdict or
-    phase, `on_log` raw server output, `on_event` every event.
+    phase, `on_log` raw server output, `on_event` every event. `source`: what to follow, where that is not the folder and its keeper.
     """
 
     folder: RunFolder
@@ -52,6 +53,7 @@ class Follower:
     on_change: Callable[[Result], None] = _nothing
     on_log: Callable[[bytes], None] = _nothing
     on_event: Callable[[Event], None] = _nothing
+    source: RunStream | None = None
     state: State = field(default_factory=initial)
     stream: RunStream = field(init=False)
     _items: AsyncIterator[Item] = field(init=False)
@@ -59,7 +61,7 @@ class Follower:
     _shown: tuple[str, str] | None = None
 
     def __post_init__(self) -> None:
-        self.stream = RunStream(self.folder, self.hello, log_from=self.log_from)
+        self.stream = self.source or RunStream(self.folder, self.hello, log_from=self.log_from)
         self._items = self.stream.items(still_written=self._still_written)
 
     async def until_decided(self, *, max_wait: float | None = None) -> Seen:
@@ -83,7 +85,7 @@ class Follower:
             self.state = advance(self.state, event)
         found = self.result()
         open_ = found.verdict in OPEN_VERDICTS
-        return found if not open_ or run_state(self.folder) == "running" or self._still_written() else _lost(found)
+        return found if not open_ or run_state(self.folder) == "running" or self._still_written() else self._lost(found)
 
     def socket(self) -> str:
         return self.stream.socket()
@@ -107,13 +109,15 @@ class Follower:
                     self._live = True
                 case TimeUp():
                     return Seen(result=self.result(), code=self._code())
+                case Skipped():  # a face reads all that is kept
+                    pass
                 case Ended():
                     return self._ended(item)
             if not self._live or not stop_at_decision or code is not None:
                 continue  # while the folder is read, a verdict of the past is no decision
             code = self._code()
             if code is not None:
-                if self.state.root_exit is None:
+                if self.state.root_exit is None and self.state.decision.verdict not in _ENDING:
                     return Seen(result=self.result(), code=code)
                 last = now() + LAST_WORDS
                 self.stream.until = last if self.stream.until is None else min(last, self.stream.until)
@@ -137,21 +141,27 @@ class Follower:
         code = self._code()
         if code is not None or end.orderly:
             return Seen(result=self.result(), code=code, ended=end)
-        return Seen(result=_lost(self.result()), code=UNKNOWN, ended=end)
+        return Seen(result=self._lost(self.result()), code=UNKNOWN, ended=end)
 
     def _still_written(self) -> bool:
-        """After the keeper's death its observer goes on recording for as long as the server lives."""
+        """After the keeper's death its observer goes on recording for as long as the server lives; of a server that somebody else
+        started, whoever attached to it."""
+        if recorder_lives(self.folder):
+            return True
         holder = self.folder.keeper().get("observer")
         if not isinstance(holder, dict) or self.folder.keeper().get("ended") is not None:
             return False
         return Procfs().alive(int(holder["pid"]), int(holder["start"]))
 
-
-def _lost(last: Result) -> Result:
-    """Nobody saw how it went on."""
-    if not last.command:
-        reason = "this run has recorded nothing: its launch was broken off"
-    else:
-        reason = f"nobody follows this run any more: its keeper and its observer are gone. Last seen was {last.verdict}, {last.reason}"
-    then = (f"firsttoken cleanup {last.run}", f"firsttoken logs {last.run} --tail 50")
-    return replace(last, verdict=Verdict.UNKNOWN, reason=reason, still_s=None, eta_s=None, next=then)
+    def _lost(self, last: Result) -> Result:
+        """Nobody saw how it went on."""
+        then = (f"firsttoken cleanup {last.run}", f"firsttoken logs {last.run} --tail 50")
+        attached = self.folder.attached()
+        if not last.command and not attached:
+            reason = "this run has recorded nothing: its launch was broken off"
+        elif attached:
+            reason = f"nobody follows this server any more: `firsttoken attach` has let go. Last seen was {last.verdict}, {last.reason}"
+            then = (str(attached.get("again")), then[1])
+        else:
+            reason = f"nobody follows this run any more: its keeper and its observer are gone. Last seen was {last.verdict}, {last.reason}"
+        return replace(last, verdict=Verdict.UNKNOWN, reason=reason, still_s=None, eta_s=None, next=then)

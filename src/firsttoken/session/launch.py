@@ -79,11 +79,12 @@ def _spec_json(asked: Asked) -> dict[str, Any]:
 
 
 def _record_refusal(folder: RunFolder, asked: Asked, text: str, code: int) -> None:
-    """So that `status`, `replay` and `history` tell this run too. The keeper may have recorded some of it already."""
-    if any(isinstance(event.body, LaunchFailed) for event in folder.events()):
-        return
-    last = max((event.seq for event in folder.events()), default=0)
-    bodies: tuple[Body, ...] = (Planned(plan=asked.plan, policy=asked.policy, firsttoken=__version__), LaunchFailed(error=text, code=code))
+    """So that `status`, `replay` and `history` tell this run too. The keeper may have recorded the refusal already, never the plan."""
+    known = list(folder.events())
+    bodies: list[Body] = [Planned(plan=asked.plan, policy=asked.policy, firsttoken=__version__)]
+    if not any(isinstance(event.body, LaunchFailed) for event in known):
+        bodies.append(LaunchFailed(error=text, code=code))
+    last = max((event.seq for event in known), default=0)
     node, now = os.uname().nodename, time.time()
     with open(folder.events_file, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
         for number, body in enumerate(bodies, start=last + 1):

@@ -22,14 +22,18 @@ from firsttoken.launch.folder import Key
 from firsttoken.launch.frames import LogFrame
 from firsttoken.launch.survivors import NoRecord, Survivor
 from firsttoken.model import codec
-from firsttoken.model.events import Body, Emptied, Event, Exited, Judged, LogActivity, LogLine, Missed, Planned
+from firsttoken.model.events import Body, Emptied, Event, Exited, Gap, Judged, LogActivity, LogLine, Missed, Planned
 from firsttoken.model.requests import Request
 from firsttoken.model.words import Verdict
 from firsttoken.report.document import result_document
 from firsttoken.session.link import KeeperGone
-from firsttoken.session.stream import Ended, Live, RunStream, TimeUp
+from firsttoken.session.stream import Ended, Live, RunStream, Skipped, TimeUp
 
 READY_INTERVAL = 10.0
+MOST_BEHIND = 64 << 20
+"""Bytes of log that are made up for; of a server that prints faster than can be read, what came before them is skipped, and told."""
+_CLAIM_INTERVAL, _CLAIM_PATIENCE = 0.25, 5.0
+"""Seconds between two looks, and for how long, when a server claims to be ready and no port of it is seen to listen yet."""
 _ECHO = 0.1
 """Seconds that a last word is given to come back as an event, and to change the verdict once more."""
 _EVENTS_HELD, _FRAMES_HELD = 500, 64
@@ -57,16 +61,23 @@ class Senses(Protocol):
 
 @dataclass(slots=True)
 class Observer:
-    """`master`: the server's terminal (or pipe), held for the case that the keeper dies; None where there is none to take over."""
+    """`master`: the server's terminal (or pipe), held for the case that the keeper dies; None where there is none to take over.
+
+    `stream`: where events and log come from and go to, where that is no keeper.
+    """
 
     folder: RunFolder
     senses: Senses
     master: int | None = None
+    stream: RunStream | None = None
     state: State = field(default_factory=initial)
     changes: list[Judged] = field(default_factory=list)
     _recorded: int = 0
     _told: int = 0
     _seq: int = -1
+    _planned: bool = False
+    """the plan has come back as an event; before that nothing better can be made of it"""
+    _claimed: asyncio.Event = field(default_factory=asyncio.Event)
     _missed: set[str] = field(default_factory=set)
     _outgoing: "asyncio.Queue[Body | None]" = field(default_factory=asyncio.Queue)
     """None: our last word has been said"""
@@ -77,9 +88,9 @@ class Observer:
     async def run(self, first: Iterable[Body] = ()) -> None:
         """Until the run has ended. `first`: events to post before any other, on a fresh run only."""
         resume = self._fold_folder()
-        if not self.state.plan.command:
+        if not self._planned:
             self._post(*first)
-        stream = RunStream(self.folder, "observer", log_from=resume, seq=self._seq)
+        stream = self.stream or RunStream(self.folder, "observer", log_from=resume, seq=self._seq, most_behind=MOST_BEHIND)
         sending, sampling = asyncio.create_task(self._send(stream)), asyncio.create_task(self._sample())
         try:
             orderly = await self._follow(stream)
@@ -91,6 +102,7 @@ class Observer:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            await stream.close()
             self._write_result()
 
     async def _follow(self, stream: RunStream) -> bool:
@@ -101,8 +113,11 @@ class Observer:
                     self._last_events.append(item)
                     self._take(item)
                 case LogFrame():
-                    self._last_frames.append(item)
+                    if item.t:  # one from the folder is written already
+                        self._last_frames.append(item)
                     self._read(item)
+                case Skipped():
+                    self._post(Gap(what="reading", amount=item.bytes, reason="the server prints faster than its output can be read"))
                 case Live() | TimeUp():
                     pass
                 case Ended():
@@ -162,8 +177,15 @@ class Observer:
         self._seq = event.seq
         before = self.changes[-1] if self.changes else None
         self.state = advance(self.state, event)
-        if isinstance(event.body, Judged):
-            self._recorded += 1
+        match event.body:
+            case Judged():
+                self._recorded += 1
+            case Planned():
+                self._planned = True
+            case LogLine(claims_ready=True):
+                self._claimed.set()
+            case _:
+                pass
         decision = self.state.decision
         if before is None or (before.verdict, before.phase) != (decision.verdict, decision.phase):
             self.changes.append(Judged(verdict=decision.verdict, phase=decision.phase, reason=decision.reason))
@@ -184,7 +206,7 @@ class Observer:
                 self._outgoing.put_nowait(None)
             case _:
                 pass
-        plan = self.senses.replan(self.state)
+        plan = self.senses.replan(self.state) if self._planned else None
         if plan is not None:
             self._post(plan)
         for request in wants(self.state, self.state.policy):
@@ -242,11 +264,15 @@ class Observer:
             bodies = [body for body in batch if body is not None]
             try:
                 await stream.link.post(bodies)
-                leaving = leaving or None in batch
                 if leaving:
-                    await asyncio.sleep(_ECHO)
-                if leaving and self._outgoing.empty():
+                    self._write_result()
                     await stream.link.send({"bye": True})
+                    return
+                if None in batch:
+                    leaving = True
+                    await asyncio.sleep(_ECHO)
+                    self._post_activity()
+                    self._outgoing.put_nowait(None)
             except KeeperGone:
                 self._post(*bodies)  # for the survivor to record
                 return
@@ -254,19 +280,27 @@ class Observer:
     async def _sample(self) -> None:
         """Counters each second while starting, each ten seconds after ready."""
         loop = asyncio.get_running_loop()
-        while True:
+        while not self.state.emptied:
             began = loop.time()
             interval = READY_INTERVAL if self._is_ready() else self.state.policy.sample_interval
             self._post_activity()
-            if self.state.root is not None:
-                try:
-                    self._post(*await self.senses.sample(self.state, interval))
-                except Exception as error:
-                    self._miss("counters", error)
+            try:
+                self._post(*await self.senses.sample(self.state, interval))
+            except Exception as error:
+                self._miss("counters", error)
             while loop.time() - began < interval:
-                await asyncio.sleep(min(0.25, interval))
-                if interval > 1 and not self._is_ready():
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(min(_CLAIM_INTERVAL, interval)):
+                        await self._claimed.wait()
+                        break
+                if self._hurries() or (interval > 1 and not self._is_ready()):
                     break
+            self._claimed.clear()
+
+    def _hurries(self) -> bool:
+        """Whether a port must be about to listen: it says so and none is seen yet."""
+        claims = self.state.claims_since
+        return claims is not None and self.state.listening_since is None and self.state.now - claims < _CLAIM_PATIENCE
 
     def _is_ready(self) -> bool:
         return self.state.decision.verdict is Verdict.READY

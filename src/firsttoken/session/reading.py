@@ -7,6 +7,7 @@ named only later) is worked out here; the verdict on it is not.
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from statistics import median
 
 from firsttoken.judge import phases
 from firsttoken.judge.advance import advance, initial
@@ -15,7 +16,7 @@ from firsttoken.judge.state import State
 from firsttoken.knowledge.load import profiles
 from firsttoken.knowledge.profile import Profile, compiled
 from firsttoken.model.attached import Attached
-from firsttoken.model.events import Body, Event, Launched, LogActivity, LogLine, MemberSeen, Planned
+from firsttoken.model.events import Body, Event, Launched, LogLine, MemberSeen, Planned
 from firsttoken.model.plan import Plan, Policy
 from firsttoken.model.process import Member, ProcessKey, RankTag
 from firsttoken.model.reading import Bar, Reading, Told
@@ -30,7 +31,8 @@ from firsttoken.plan import World, by_output, make_plan, replan
 NODE = "attached"
 _PIECES = 4096
 """the log is read in at most about this many pieces: how finely it is known when it last said something new"""
-_TEXT_LIMIT = 6 << 20
+_TEXT_LIMIT = 1536 << 10
+"""bytes of a log that rules are searched in: a third at the front, where it started, the rest at the end, and lines of errors"""
 _YEAR = re.compile(rb"\b(20[2-4]\d)[-/]\d\d[-/]\d\d")
 
 
@@ -45,8 +47,8 @@ def fold(attached: Attached) -> Folded:
     known = profiles()
     plan = make_plan(attached.argv, World(env=attached.env), known) if attached.argv else Plan()
     titles = [process.title for process in attached.processes or ()] + [dump.title for dump in attached.stacks]
-    engine = plan.engine or by_output(known, titles=titles)
     data = attached.log or b""
+    engine = _variant(plan.engine, known, data) or plan.engine or by_output(known, titles=titles)
     year = _year(data)
     reader = LogReader(known, engine, year=year)
     lines, fresh_offset = _read(reader, data)
@@ -62,6 +64,10 @@ def fold(attached: Attached) -> Folded:
     stamps = [line.stamp if line.stamp is not None else clock.at(line.offset) for line in lines]
     last = clock.last() if data else None
     fresh = clock.at(max(fresh_offset - 1, 0)) if data else None
+    # a clock without a date (a wrapper's) is brought to the day of the others
+    usual = median([stamp for stamp in stamps if stamp is not None] or [0.0])
+    stamps = [_same_day(stamp, usual) for stamp in stamps]
+    first, last, fresh = _same_day(first, usual), _same_day(last, usual), _same_day(fresh, usual)
     start = min((stamp for stamp in (first, *stamps) if stamp is not None), default=0.0)
     if first is not None and start < first - 1.0 and first - start < 7 * 86400:
         start = min(first, start)
@@ -76,15 +82,16 @@ def fold(attached: Attached) -> Folded:
     last_t = max(last - start, 0.0) if last is not None else None
     fresh_t = min(max(fresh - start, 0.0), last_t) if fresh is not None and last_t is not None else None
     now, idle = _clock(attached, members, last_t, fresh_t)
-    expected = plan.sizes.ranks_here
+    places = _places(state, told)
+    order = {phase: number for number, phase in enumerate(plan.phases)}
     reading = Reading(
         plan=plan,
-        phase=phases.current(state.book, expected),
-        places=phases.rank_phases(state.book, expected),
+        phase=min(places.values(), key=lambda phase: order.get(phase, 0)),
+        places=places,
         rows=_rows(told, plan),
         told=told,
         facts=state.facts,
-        log=_text(data),
+        log=_text(data, lines),
         claims_ready=state.claims_since is not None,
         started_wall=start if first is not None else None,
         last_t=last_t,
@@ -95,6 +102,22 @@ def fold(attached: Attached) -> Folded:
         weights=_bar(told),
     )
     return Folded(state=state, reading=reading)
+
+
+def _same_day(stamp: float | None, usual: float) -> float | None:
+    if stamp is None or abs(stamp - usual) < 30 * 86400 or usual == 0.0:
+        return stamp
+    return stamp + round((usual - stamp) / 86400) * 86400
+
+
+def _places(state: State, told: tuple[Told, ...]) -> dict[int, Phase]:
+    """The phase of each rank. Where only one of many ranks ever speaks, it speaks for all: the engine logs for one, or one node's first."""
+    places = phases.rank_phases(state.book, state.plan.sizes.ranks_here)
+    speaking = {one.rank for one in told if one.rank is not None and one.line.phase is not None and one.line.scope == "rank"}
+    if len(speaking) == 1 and len(places) > 2:
+        (rank,) = speaking
+        return {rank: places[rank]} if rank in places else places
+    return places
 
 
 def _read(reader: LogReader, data: bytes) -> tuple[list[LogLine], int]:
@@ -124,13 +147,18 @@ def _fold(plan: Plan, attached: Attached, members: Mapping[int, Member], lines: 
         (0.0, Launched(process=root, argv=plan.command, pty=False, run="")),
         *((0.0, MemberSeen(member=member)) for member in members.values()),
     ]
-    for t, line in lines:
-        bodies.append((t, line))
-        bodies.append((t, LogActivity(bytes=line.length, lines=1, fresh=1, offset=line.offset + line.length, last=line.text)))
+    bodies.extend(lines)
     state = initial()
     for seq, (t, body) in enumerate(bodies, start=1):
         state = advance(state, Event(seq=seq, t=t, wall=t, node=NODE, body=body))
     return state
+
+
+def _variant(engine: str | None, known: Mapping[str, Profile], data: bytes) -> str | None:
+    """Another server of the same family that the log names (`x-diffusion` beside `x`): the command alone may not tell them apart."""
+    family = [profile for name, profile in known.items() if engine is not None and name.startswith(f"{engine}-")]
+    text = data[: 1 << 18].decode("utf8", "replace") if family else ""
+    return next((p.name for p in family if any(compiled(line).search(text) for line in p.recognise.lines)), None)
 
 
 def _sized(plan: Plan, lines: list[LogLine]) -> Plan:
@@ -197,7 +225,7 @@ def _clock(
     elapsed = probes.since_start if probes is not None and probes.since_start is not None else _elapsed(attached, last_t)
     if elapsed is not None and elapsed >= (last_t or 0.0) - 60.0:
         return max(elapsed, last_t or 0.0), max(elapsed - (quiet_since or 0.0), 0.0)
-    if last_t is not None and fresh_t is not None:
+    if last_t is not None and fresh_t is not None and last_t - fresh_t >= 1.0:
         return last_t, last_t - fresh_t
     return None, None
 
@@ -216,6 +244,8 @@ def _rows(told: tuple[Told, ...], plan: Plan) -> tuple[PhaseRow, ...]:
     one whose begin nothing tells begins where an earlier one ends."""
     begins: dict[Phase, float] = {}
     ends: dict[Phase, float] = {}
+    figures: dict[Phase, float] = {}
+    whole: set[Phase] = set()
     for t, _, line in told:
         if line.phase is None:
             continue
@@ -223,17 +253,22 @@ def _rows(told: tuple[Told, ...], plan: Plan) -> tuple[PhaseRow, ...]:
             ends.setdefault(line.phase, t)
         else:
             begins.setdefault(line.phase, t)
+            if line.values.get("percent") == 100:
+                whole.add(line.phase)
+            if isinstance(line.values.get("seconds"), int | float) and line.phase is Phase.WEIGHTS:
+                figures.setdefault(line.phase, t)
     rows = []
+    ends = {**figures, **ends}
     for number, phase in enumerate(plan.phases):
         begin, end = begins.get(phase), ends.get(phase)
         if begin is None and end is not None:
-            before = [t for other in plan.phases[:number] if (t := ends.get(other)) is not None and t <= end]
+            before = [ends[other] for other in plan.phases[:number] if other in ends and ends[other] <= end]
             begin = max(before, default=None)
         if begin is None:
             continue
         if end is None or end < begin:
-            later = [t for other in plan.phases[number + 1 :] if (t := begins.get(other)) is not None and t >= begin]
-            end = min(later) if later and phase not in plan.ended_by_line else None
+            later = [begins[other] for other in plan.phases[number + 1 :] if other in begins and begins[other] >= begin]
+            end = min(later) if later and (phase not in plan.ended_by_line or phase in whole) else None
         done = {rank for _, rank, line in told if line.phase is phase and line.edge is Edge.END and rank is not None}
         rows.append(PhaseRow(name=phase, began_s=begin, seconds=end - begin if end is not None else None, ranks_done=len(done)))
     return tuple(rows)
@@ -274,9 +309,11 @@ def _year(data: bytes) -> int:
     return int(match[1]) if match else 2024
 
 
-def _text(data: bytes) -> str:
+def _text(data: bytes, told: list[LogLine]) -> str:
     if len(data) > _TEXT_LIMIT:
-        data = data[: _TEXT_LIMIT // 3] + b"\n" + data[-2 * _TEXT_LIMIT // 3 :]
+        head, tail = _TEXT_LIMIT // 3, len(data) - 2 * _TEXT_LIMIT // 3
+        between = [line.text.encode() for line in told if line.error is not None and head <= line.offset < tail]
+        data = b"\n".join((data[:head], *between[:200], data[tail:]))
     splitter = LineSplitter()
     lines = [*splitter.feed(data, 0), *splitter.flush()]
     return "\n".join(strip_ansi(line[2]).decode("utf8", "replace").rstrip() for line in lines)

@@ -23,8 +23,18 @@ class Stopped:
     left: tuple[int, ...] = ()
 
 
+class NotOurs(Exception):
+    """The server was started by somebody else; the text names the command with which the user can stop it."""
+
+
 def run_state(folder: RunFolder) -> str:
-    """running; left (the keeper is gone and processes of the run still live); ended; none (it never started)."""
+    """running; left (the keeper is gone and processes of the run still live); ended; none (it never started).
+
+    A server that somebody else started: running while it is followed, and ended from then on, whatever it does.
+    """
+    attached = folder.attached()
+    if attached:
+        return "running" if recorder_lives(folder) else "ended"
     keeper = folder.keeper()
     if not keeper:
         return "none"
@@ -35,8 +45,21 @@ def run_state(folder: RunFolder) -> str:
     return "left" if find_left(folder.path) else "ended"
 
 
+def recorder_lives(folder: RunFolder) -> bool:
+    """Whether the `attach` that records this run still does. False for a run that was launched."""
+    attached = folder.attached()
+    return bool(attached) and not attached.get("ended") and _keeper_lives(attached)
+
+
 async def stop(folder: RunFolder, *, force: bool, max_wait: float) -> Stopped:
-    """Returns when no process of the run is left, keeper and observer included, or after `max_wait` seconds with what is."""
+    """Returns when no process of the run is left, keeper and observer included, or after `max_wait` seconds with what is.
+
+    NotOurs where firsttoken did not start the server.
+    """
+    attached = folder.attached()
+    if attached:
+        how = f"stop it yourself with: {attached['stop']}" if attached.get("stop") else "stop it where it runs"
+        raise NotOurs(f"{folder.name} is a server that firsttoken did not start, and it never stops one; {how}")
     was = run_state(folder)
     if was == "running" and await _ask_keeper(folder, force, max_wait):
         left = _pids(folder)

@@ -1,4 +1,4 @@
-"""The command as somebody pasted it: one shell command with its assignments, perhaps on several lines, perhaps with a prompt. Never raises."""
+"""The command as somebody pasted it: one shell command with its assignments, perhaps on several lines or with a prompt. Never raises."""
 
 import re
 import shlex

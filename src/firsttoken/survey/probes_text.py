@@ -13,7 +13,8 @@ _CURL = re.compile(r"(?:^|[$#] *)curl\b(?P<rest>.*)$")
 _PATH = re.compile(r"(?P<url>https?://[^\s'\"]+|(?<![\w.])/(?:v\d|health|models|metrics|generate|api|info|ready|get_)[\w/.-]*)")
 _STATUS = re.compile(r"(?:->|=>|:|HTTP/[\d.]+|^)\s*(?P<status>[1-5]\d\d)\b")
 _NO_ANSWER = re.compile(
-    r"\b(?:timed out|time[- ]?out|no (?:answer|response|reply)|did not (?:answer|return)|hangs?|hung|never (?:returns|answers))\b", re.IGNORECASE
+    r"\b(?:timed out|time[- ]?out|no (?:answer|response|reply)|did not (?:answer|return)|hangs?|hung|never (?:returns|answers))\b",
+    re.IGNORECASE,
 )
 _REFUSED = re.compile(r"connection refused|failed to connect|could ?n.t connect|curl: \(7\)|\brefused\b", re.IGNORECASE)
 _DURATION = re.compile(r"(?<![\w.])(?P<n>\d{1,9}(?:\.\d{1,6})?)\s*(?P<unit>ms|milliseconds?|s|sec(?:onds?)?|m|min(?:utes?)?|h|hours?)\b")

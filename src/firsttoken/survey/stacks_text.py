@@ -13,8 +13,12 @@ _THREAD = re.compile(r'^\s*Thread (?P<tid>0x[0-9a-fA-F]{1,16}|\d{1,12})(?: \((?P
 _FRAME = re.compile(r"^\s+(?P<function>\S[^(]{0,200}?) \((?P<file>[^()]{1,400}(?:\([^()]*\)[^()]*)?)\)\s*$")
 _PLACE = re.compile(r"^(?P<file>.+?):(?P<line>\d{1,7})$")
 _NATIVE = re.compile(r"\.so(?:[.\d]*|\.[^/]*)$|^(?:\[vdso\]|linux-vdso)|^lib[\w+-]+$")
-_PYSTACK_THREAD = re.compile(r"^Traceback for thread (?P<tid>\d{1,12})(?: \((?P<name>[^)]{0,100})\))?(?P<flags>.*?)\(most recent call last\)")
-_PYSTACK_FRAME = re.compile(r'^\s+\((?P<kind>Python|C)\) File "(?P<file>[^"]{1,400})", line (?P<line>\d{1,7}), in (?P<function>.{1,200}?)(?: \([^()]*\))?$')
+_PYSTACK_THREAD = re.compile(
+    r"^Traceback for thread (?P<tid>\d{1,12})(?: \((?P<name>[^)]{0,100})\))?(?P<flags>.*?)\(most recent call last\)"
+)
+_PYSTACK_FRAME = re.compile(
+    r'^\s+\((?P<kind>Python|C)\) File "(?P<file>[^"]{1,400})", line (?P<line>\d{1,7}), in (?P<function>.{1,200}?)(?: \([^()]*\))?$'
+)
 
 
 def read_stacks(text: str, pid: int | None = None) -> tuple[StackDump, ...]:
@@ -74,7 +78,9 @@ class _Reader:
         self._thread()
         if self._pid is None or not self._threads:
             return []
-        first = next((t for t in self._threads if t.name == "MainThread"), None) or next((t for t in self._threads if t.tid == self._pid), None)
+        first = next((t for t in self._threads if t.name == "MainThread"), None) or next(
+            (t for t in self._threads if t.tid == self._pid), None
+        )
         main = first or self._threads[0]
         threads = (
             ThreadStack(tid=main.tid, name=main.name, main=True, frames=main.frames),

@@ -1,5 +1,7 @@
 """Makes one rank of an unmodified vLLM block: put this folder on PYTHONPATH and set VLLM_INJECT=MODE[:RANK[:NTH]] (rank 1, first call).
 
+When it does, it writes the Unix time and its pid as one line to the file VLLM_INJECT_LOG, if that is set.
+
 | mode | the rank blocks | how |
 |---|---|---|
 | init | before it sets up its device and groups | sleeps |
@@ -34,6 +36,12 @@ _PLACES = {
 }
 
 
+def _note() -> None:
+    if path := os.environ.get("VLLM_INJECT_LOG"):
+        with open(path, "a", encoding="ascii") as log:
+            log.write(f"{time.time():.3f} {os.getpid()}\n")
+
+
 def _sleep() -> None:
     while True:
         time.sleep(3600)
@@ -62,6 +70,7 @@ def _wrap(cls: type, method: str, block: Callable[[], None], rank: int, nth: int
         if self.rank == rank:
             calls += 1
             if calls == nth:
+                _note()
                 block()
         return original(self, *args, **kwargs)
 

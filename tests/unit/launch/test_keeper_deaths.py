@@ -165,6 +165,7 @@ def test_cleanup_kills_a_keeper_that_does_not_answer(launch: Launch, monkeypatch
 
 def test_a_record_of_another_boot_or_namespace_leads_to_nobody(launch: Launch) -> None:
     run = launch("sleep", "300")
+    kill_keeper(run)  # it would write its record anew
     record = run.record
     assert here(record, Procfs())
     for other in (replace(record, boot_id="another"), replace(record, pid_namespace=1)):

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firsttoken.observe.log_clock import LogClock
+from firsttoken.observe.log_prefixes import read_stamp
 
 LOG = b"banner\n2026-01-02T03:04:05Z one\nbar 10%\rbar 20%\n2026-01-02T03:04:15Z two\n"
 
@@ -32,3 +33,10 @@ def test_no_bytes_make_it_raise(data: bytes, at: int) -> None:
     clock.first()
     clock.at(min(at, len(data)))
     clock.last()
+
+
+def test_a_clock_that_counts_from_the_start_tells_differences() -> None:
+    early, late = read_stamp("0.08.720.586", ("uptime",), 2026), read_stamp("1.10.020.266", ("uptime",), 2026)
+    assert early is not None
+    assert late is not None
+    assert round(late - early, 3) == 61.3

@@ -112,8 +112,11 @@ TABLE: list[tuple[str, dict[str, Any]]] = [
     ("kubectl exec p -- vllm serve m", {"engine": None, "wrapper": "kubectl"}),
     ("echo vllm serve m", {"engine": None}),
     ("pip install vllm", {"engine": None}),
+    (
+        "llama-server -m /models/g.gguf -ngl 99 --port 8080",
+        {"engine": "llama.cpp", "model": "/models/g.gguf", "port": 8080, "host": "127.0.0.1"},
+    ),
     # engines without a profile: what any server calls it
-    ("llama-server -m /models/g.gguf -ngl 99 --port 8080", {"engine": None, "model": "/models/g.gguf", "port": 8080, "host": None}),
     ("HF_HUB_OFFLINE=1 transformers serve a/b --device cpu --host 127.0.0.1 --port 7", {"model": "a/b", "host": "127.0.0.1", "port": 7}),
     (
         "text-generation-launcher --model-id a/b --hostname 0.0.0.0 -p 80 --num-shard 4",
@@ -121,7 +124,7 @@ TABLE: list[tuple[str, dict[str, Any]]] = [
     ),
     ("trtllm-serve /m/x --tokenizer /m/t --tp_size 2 --port=8000", {"model": "/m/x", "tp": 2, "port": 8000, "world": 2}),
     ("lmdeploy serve api_server a/b --tp 2 --server-port 23333", {"model": "a/b", "port": 23333, "tp": 2}),
-    ("OLLAMA_HOST=0.0.0.0:11434 PORT=5 ollama serve", {"engine": None, "model": None, "port": None}),
+    ("OLLAMA_HOST=0.0.0.0:11434 PORT=5 ollama serve", {"engine": "ollama", "model": None, "port": 11434}),
     ("python3 serve.py --port 12 --model x", {"engine": None, "port": 12, "model": "x"}),
     ("serve run configs/mistral.yaml", {"model": None}),
     ("gpustack start --server-url http://10.0.0.5 --cache-dir /var/x", {"model": None, "port": None}),

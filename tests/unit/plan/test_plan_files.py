@@ -47,7 +47,7 @@ def test_a_script_that_cannot_be_read_is_told() -> None:
 
 
 def test_a_script_of_one_unknown_command_is_read_like_it() -> None:
-    plan = plan_of("bash s.sh", {"/srv/s.sh": "exec llama-server -m /m/x.gguf --port 81\n"})
+    plan = plan_of("bash s.sh", {"/srv/s.sh": "exec other-server -m /m/x.gguf --port 81\n"})
     assert (plan.engine, plan.model, plan.endpoint.port) == (None, "/m/x.gguf", 81)
 
 

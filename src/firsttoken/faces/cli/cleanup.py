@@ -4,14 +4,14 @@ import asyncio
 
 import click
 
-from firsttoken.faces.cli.say import find_run, json_option, print_document
+from firsttoken.faces.cli.say import find_run, json_option, print_document, run_argument
 from firsttoken.history.runs import runs
 from firsttoken.report.document import document
 from firsttoken.session.tend import cleanup, run_state
 
 
 @click.command()
-@click.argument("run", required=False, metavar="[RUN]")
+@run_argument
 @click.option("--dry-run", is_flag=True, help="Say what is left, end nothing.")
 @json_option
 def command(run: str | None, dry_run: bool, as_json: bool) -> int:

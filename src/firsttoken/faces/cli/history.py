@@ -4,6 +4,7 @@ import time
 
 import click
 
+from firsttoken.faces.cli.amounts import Count
 from firsttoken.faces.cli.say import json_option, print_document
 from firsttoken.faces.cli.status import list_runs
 from firsttoken.history.runs import RunFolder, remove, runs
@@ -12,19 +13,20 @@ from firsttoken.session.tend import run_state
 
 
 @click.group(invoke_without_command=True)
-@click.option("--last", "-n", type=click.IntRange(min=1), metavar="N", help="Only the last N runs.")
+@click.option("--last", "-n", type=Count(), metavar="N", help="Only the last N runs.")
 @json_option
 @click.pass_context
 def command(ctx: click.Context, last: int | None, as_json: bool) -> int:
     """Past runs, the latest last."""
     if ctx.invoked_subcommand is not None:
         return 0
-    return list_runs(runs()[-(last or 0) :], as_json)
+    known = runs()
+    return list_runs(known if last is None else known[max(len(known) - last, 0) :], as_json)
 
 
 @command.command()
-@click.option("--keep", type=click.IntRange(min=0), metavar="N", help="Keep the last N runs.")
-@click.option("--older-than", type=click.FloatRange(min=0), metavar="DAYS", help="Only runs older than DAYS.")
+@click.option("--keep", type=Count(), metavar="N", help="Keep the last N runs.")
+@click.option("--older-than", type=click.FLOAT, metavar="DAYS", help="Only runs older than DAYS.")
 @click.option("--dry-run", is_flag=True, help="Say what would go, delete nothing.")
 @json_option
 def prune(keep: int | None, older_than: float | None, dry_run: bool, as_json: bool) -> int:

@@ -6,6 +6,7 @@ from collections import deque
 
 import click
 
+from firsttoken.faces.cli.amounts import Count
 from firsttoken.faces.cli.say import find_run, note, run_argument
 from firsttoken.history.runs import RunFolder
 from firsttoken.session.follow import Follower
@@ -14,7 +15,7 @@ from firsttoken.session.follow import Follower
 @click.command()
 @run_argument
 @click.option("--follow", "-f", is_flag=True, help="Go on until the run ends.")
-@click.option("--tail", "-n", type=click.IntRange(min=0), metavar="N", help="Only the last N lines.")
+@click.option("--tail", "-n", type=Count(), metavar="N", help="Only the last N lines.")
 def command(run: str | None, follow: bool, tail: int | None) -> int:
     """Raw output of RUN (the latest where none is named)."""
     folder = find_run(run)

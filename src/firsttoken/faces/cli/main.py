@@ -15,15 +15,19 @@ from firsttoken.model.exits import INTERRUPTED
 
 COMMANDS = {
     "run": "launch a server from its own command, follow it to its first token",
+    "attach": "follow a server that something else started",
     "wait": "wait for a run's decision: ready, hung, failed…",
     "status": "what a run is doing now; without a run: all runs",
     "logs": "a run's raw server output",
     "stop": "end a run and everything that it started",
     "cleanup": "end what killed runs left behind",
+    "explain": "what happened, and why: of a run, a log, or files attached to a bug report",
     "replay": "judge a recorded run again",
     "history": "past runs, and pruning them",
     "rehearse": "the embedded engine: a real, small server",
     "doctor": "what firsttoken can see and do on this machine",
+    "demo": "a start that hangs, found out; and the same one without the fault",
+    "completion": "commands, options and runs for your shell's Tab key",
 }
 _BROKEN_PIPE = 141
 
@@ -39,7 +43,7 @@ class _Commands(click.Group):
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in COMMANDS and not args[0].startswith("-"):
+        if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
             launch = shlex.join(args[:6]) + (" …" if len(args) > 6 else "")
             ctx.fail(f"firsttoken has no command {args[0]!r}. To launch it as a server: firsttoken run -- {launch}")
         return super().resolve_command(ctx, args)
@@ -89,7 +93,7 @@ def _fill_streams() -> None:
         try:
             os.fstat(fd)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # what we start needs it as much as we do
     sys.stdin = sys.stdin or os.fdopen(0, "r", closefd=False)
     sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
     sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)

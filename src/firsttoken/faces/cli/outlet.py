@@ -24,6 +24,11 @@ class Outlet:
         self._thread: threading.Thread | None = None
         self.lost = 0
 
+    @property
+    def waiting(self) -> int:
+        """Bytes that the reader has not taken yet."""
+        return self._bytes
+
     def write(self, data: bytes) -> None:
         with self._condition:
             if self._broken or not data:

@@ -1,4 +1,4 @@
-"""How long: options in seconds, and the two by which `run` and `wait` say how long a start may stand still."""
+"""The two options by which `run` and `wait` say how long a start may stand still."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -6,22 +6,8 @@ from typing import Any
 
 import click
 
+from firsttoken.faces.cli.amounts import Seconds
 from firsttoken.model.plan import Policy
-
-
-class Seconds(click.ParamType):  # type: ignore[type-arg]  # generic in late versions of click only
-    """A finite number of seconds, not negative."""
-
-    name = "seconds"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        try:
-            seconds = float(value)
-        except ValueError:
-            self.fail(f"{value!r} is not a number of seconds", param, ctx)
-        if not 0 <= seconds < float("inf"):
-            self.fail(f"{value!r} is not a number of seconds from 0 up", param, ctx)
-        return seconds
 
 
 @dataclass(frozen=True, slots=True)

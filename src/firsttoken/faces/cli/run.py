@@ -1,34 +1,46 @@
 """`firsttoken run -- COMMAND`: launch, follow, tell."""
 
 import asyncio
+import fcntl
 import os
 import signal
-import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+from click.shell_completion import CompletionItem
 
+from firsttoken.faces.cli.amounts import Seconds
 from firsttoken.faces.cli.outlet import Outlet
-from firsttoken.faces.cli.patience import Patience, Seconds, patience_options
+from firsttoken.faces.cli.patience import Patience, patience_options
 from firsttoken.faces.cli.say import answer, give_up, json_option, note
+from firsttoken.faces.cli.signposts import Signposts, notify_socket, ready_file_option, termination_log_option
 from firsttoken.history.runs import RunFolder
 from firsttoken.launch.start import KeeperHandle
 from firsttoken.model.codec import encode
 from firsttoken.model.events import Event
 from firsttoken.model.exits import INTERRUPTED, TIMED_OUT, USAGE
 from firsttoken.model.plan import Policy
+from firsttoken.model.result import Result
 from firsttoken.report.text import change_line, summary
 from firsttoken.session.follow import Follower, Seen
 from firsttoken.session.foreground import Foreground, held_signals
 from firsttoken.session.launch import Asked, LaunchRefused, launch
+
+if TYPE_CHECKING:
+    from firsttoken.faces.cli.live import LiveView
 
 _CANNOT_CREATE = 73
 """EX_CANTCREAT of sysexits.h"""
 
 
 @click.command(context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS] [--]")
-@click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="COMMAND…")
+@click.argument(
+    "argv", nargs=-1, type=click.UNPROCESSED, metavar="COMMAND…", shell_complete=lambda ctx, param, part: [CompletionItem(part, "file")]
+)
 @click.option("--detach", "-d", is_flag=True, help="Return at the first decision; the server goes on.")
 @click.option("--until", type=click.Choice(["ready"]), help="End at the first decision with its status, and end the server.")
 @click.option("--max-wait", type=Seconds(), metavar="S", help="With --detach or --until: decide within S seconds, else status 124.")
@@ -48,6 +60,8 @@ _CANNOT_CREATE = 73
 @click.option("--no-mark", is_flag=True, help="Add nothing to the server's environment (FIRSTTOKEN_RUN otherwise).")
 @click.option("--pipe", is_flag=True, help="Give the server a pipe instead of a terminal for its output.")
 @click.option("--stdin", "use_stdin", is_flag=True, help="Give the server our standard input (/dev/null otherwise).")
+@ready_file_option
+@termination_log_option
 @click.option("--quiet", "-q", is_flag=True, help="Do not pass the server's output through.")
 @click.option("--events", is_flag=True, help="All events as JSON lines on stdout.")
 @json_option
@@ -65,6 +79,8 @@ def command(
     no_mark: bool,
     pipe: bool,
     use_stdin: bool,
+    ready_file: Path | None,
+    termination_log: Path | None,
     quiet: bool,
     events: bool,
     as_json: bool,
@@ -78,6 +94,8 @@ def command(
     from firsttoken.wiring import OBSERVER, plan_of
 
     _check(argv, as_json=as_json, events=events, max_wait=max_wait, decides=detach or until is not None, api_key_env=api_key_env)
+    signposts = Signposts(ready_file=ready_file, termination_log=termination_log, notify_socket=notify_socket())
+    signposts.begin()
     patience = Patience(max_waiting, stall_patience)
     asked = Asked(
         argv=argv,
@@ -86,33 +104,47 @@ def command(
         observer=OBSERVER,
         mark=not no_mark,
         pipe=pipe,
-        stdin_fd=sys.stdin.fileno() if use_stdin else None,
+        stdin_fd=fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 3) if use_stdin else None,  # 0 is the keeper's own
         on_observer_death=on_observer_death,
         api_key_env=api_key_env,
     )
     with held_signals() as held:
-        folder, keeper = _launch(asked, as_json)
+        folder, keeper = _launch(asked, as_json, signposts)
         words, out = Outlet(2), Outlet(1)
-        said = _sayer(words)
+        view = None if as_json or events or quiet or use_stdin else live_view_on(words, prints=not detach)
+        said = signposts.said = _sayer(view or words)
         said(f"run {folder.name} (pid {keeper.server.pid}) in {folder.path}")
-        output = words if as_json or events else out
+        output = words if as_json or events else view if view is not None and view.shares_stdout else out
+
+        def changed(result: Result) -> None:
+            signposts.changed(result)
+            if view is None:
+                said(change_line(result))
+
+        def happened(event: Event) -> None:
+            signposts.happened(event)
+            if events:
+                out.write(encode(event))
+
         follower = Follower(
             folder=folder,
             hello="face",
             log_from=None if quiet or detach else 0,
             patience=patience,
-            on_change=lambda result: said(change_line(result)),
+            on_change=changed,
             on_log=output.write,
-            on_event=_printer(out) if events else _ignore,
+            on_event=happened,
         )
         try:
-            if detach:
-                seen, code = _detached(follower, max_wait, held, said)
-            else:
-                foreground = Foreground(
-                    follower, until_ready=until is not None, max_wait=max_wait, stop_on_hung=on_hung == "stop", said=said, held=held
-                )
-                seen, code = asyncio.run(foreground.run())
+            with view.watching(follower) if view is not None else nullcontext():
+                if detach:
+                    seen, code = _detached(follower, max_wait, held, said)
+                else:
+                    foreground = Foreground(
+                        follower, until_ready=until is not None, max_wait=max_wait, stop_on_hung=on_hung == "stop", said=said, held=held
+                    )
+                    seen, code = asyncio.run(foreground.run())
+            signposts.ended(seen.result, serves=detach or until is not None)
             if not as_json and not events:
                 words.line(summary(seen.result))
         finally:
@@ -126,6 +158,15 @@ def command(
     return code
 
 
+def live_view_on(words: Outlet, *, prints: bool) -> "LiveView | None":
+    """A live view where `words` goes to a terminal. What draws is imported for terminals only."""
+    if not os.isatty(2):
+        return None
+    from firsttoken.faces.cli.live import live_view
+
+    return live_view(words, prints=prints)
+
+
 def _check(argv: tuple[str, ...], *, as_json: bool, events: bool, max_wait: float | None, decides: bool, api_key_env: str | None) -> None:
     if not argv:
         raise click.UsageError("there is no command to launch. Put it behind `--`: firsttoken run -- vllm serve MODEL")
@@ -137,12 +178,14 @@ def _check(argv: tuple[str, ...], *, as_json: bool, events: bool, max_wait: floa
         give_up(f"--api-key-env {api_key_env}: that variable is not set; export it, or leave the option out", USAGE)
 
 
-def _launch(asked: Asked, as_json: bool) -> tuple[RunFolder, KeeperHandle]:
+def _launch(asked: Asked, as_json: bool, signposts: Signposts) -> tuple[RunFolder, KeeperHandle]:
     try:
         return launch(asked)
     except LaunchRefused as error:
+        refused = Follower(folder=error.folder).stored()
+        signposts.ended(refused, serves=False)
         if as_json:
-            answer(Follower(folder=error.folder).stored(), True)
+            answer(refused, True)
         give_up(str(error), error.code)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
@@ -183,13 +226,5 @@ def _detached(follower: Follower, max_wait: float | None, held: list[signal.Sign
     return seen, seen.code if seen.code is not None else TIMED_OUT
 
 
-def _sayer(words: Outlet) -> Callable[[str], None]:
+def _sayer(words: "Outlet | LiveView") -> Callable[[str], None]:
     return lambda text: words.line(f"firsttoken: {text}")
-
-
-def _printer(out: Outlet) -> Callable[[Event], None]:
-    return lambda event: out.write(encode(event))
-
-
-def _ignore(_: Event) -> None:
-    return None

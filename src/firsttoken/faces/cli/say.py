@@ -4,14 +4,26 @@ import contextlib
 from typing import Any, NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
-from firsttoken.history.runs import RunFolder, RunNotFound, find
+from firsttoken.history.runs import RunFolder, RunNotFound, find, runs
 from firsttoken.model.exits import USAGE
 from firsttoken.model.result import Result
 from firsttoken.report.document import result_document, to_json
 from firsttoken.report.text import summary
 
-run_argument = click.argument("run", required=False, metavar="[RUN]")
+
+def known_runs(ctx: click.Context, param: click.Parameter, part: str) -> list[CompletionItem]:
+    """The names that the shell's Tab key offers: the latest first, those that begin with `part`, else those that hold it."""
+    try:
+        names = [folder.name for folder in reversed(runs())]
+    except OSError:
+        return []
+    begun = [name for name in names if name.startswith(part)]
+    return [CompletionItem(name) for name in begun or (name for name in names if part in name)]
+
+
+run_argument = click.argument("run", required=False, metavar="[RUN]", shell_complete=known_runs)
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout (schema firsttoken/1), nothing else.")
 
 

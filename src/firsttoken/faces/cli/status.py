@@ -1,5 +1,6 @@
 """`firsttoken status`: the state of a run from its recorded events; without a run, the list of runs."""
 
+import shlex
 from typing import Any
 
 import click
@@ -41,7 +42,7 @@ def list_runs(folders: list[RunFolder], as_json: bool) -> int:
         click.echo("no runs yet; `firsttoken run -- COMMAND` makes one")
     for fields in rows:
         said = f"{fields['run']:<46} {fields['state']:<8} {fields['verdict'] or '-':<10} {fields['phase'] or '-':<17}"
-        click.echo(f"{said} {' '.join(fields['command'])[:60]}")
+        click.echo(f"{said} {shlex.join(fields['command'])[:60]}")
     return 0
 
 

@@ -4,17 +4,17 @@ import asyncio
 
 import click
 
+from firsttoken.faces.cli.amounts import Seconds
 from firsttoken.faces.cli.say import find_run, give_up, json_option, print_document, run_argument
+from firsttoken.model.exits import USAGE
 from firsttoken.report.document import document
-from firsttoken.session.tend import stop
+from firsttoken.session.tend import NotOurs, stop
 
 
 @click.command()
 @run_argument
 @click.option("--force", is_flag=True, help="Escalate to SIGKILL also where the server was ready and drains.")
-@click.option(
-    "--max-wait", type=click.FloatRange(min=0), default=120.0, show_default=True, metavar="S", help="Give up waiting after S seconds."
-)
+@click.option("--max-wait", type=Seconds(), default=120, show_default=True, metavar="S", help="Give up waiting after S seconds.")
 @json_option
 def command(run: str | None, force: bool, max_wait: float, as_json: bool) -> int:
     """End RUN (the latest where none is named); returns when no process of it is left.
@@ -22,7 +22,10 @@ def command(run: str | None, force: bool, max_wait: float, as_json: bool) -> int
     A server that starts is ended by a ladder of signals; one that was ready gets a single SIGTERM and may drain (--force cuts that short).
     """
     folder = find_run(run)
-    stopped = asyncio.run(stop(folder, force=force, max_wait=max_wait))
+    try:
+        stopped = asyncio.run(stop(folder, force=force, max_wait=max_wait))
+    except NotOurs as error:
+        give_up(str(error), USAGE)
     if as_json:
         print_document(document("stopped", run=folder.name, was=stopped.was, ended=stopped.ended, left=list(stopped.left)))
     else:

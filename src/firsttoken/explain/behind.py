@@ -1,0 +1,95 @@
+"""The ranks behind: singled out by the strongest sign there is, and nobody where all are alike. Pure."""
+
+import re
+
+from firsttoken.explain.deaths import root_error
+from firsttoken.explain.facts import Facts
+from firsttoken.model.words import Verdict
+
+
+def behind(facts: Facts, verdict: Verdict) -> tuple[int, ...]:
+    """Ranks that are singled out by the strongest sign there is; empty where all are alike."""
+    match verdict:
+        case Verdict.READY:
+            return ()
+        case Verdict.FAILED | Verdict.CRASHED:
+            return _first_dead(facts)
+        case _:
+            return _stopped(facts) or _compiling(facts) or late(facts) or _odd(facts)
+
+
+def _stopped(facts: Facts) -> tuple[int, ...]:
+    return tuple(sorted(s.rank for s in facts.ranks if s.rank is not None and s.process is not None and s.process.state[:1] in ("T", "t")))
+
+
+def _compiling(facts: Facts) -> tuple[int, ...]:
+    ranks = sorted(seen.rank for seen in facts.ranks if seen.compiling and seen.rank is not None)
+    return tuple(ranks) if len(ranks) < len(facts.ranks) else ()
+
+
+def late(facts: Facts) -> tuple[int, ...]:
+    """By the log: ranks in an earlier phase than the furthest; and ranks that never said a word, where some are still missing."""
+    reading = facts.reading
+    order = {phase: number for number, phase in enumerate(reading.plan.phases)}
+    placed = {rank: order.get(phase, 0) for rank, phase in reading.places.items()}
+    if not placed:
+        return ()
+    furthest = max(placed.values())
+    return tuple(sorted(rank for rank, place in placed.items() if place < furthest))
+
+
+def _odd(facts: Facts) -> tuple[int, ...]:
+    """By processes and stacks: the ranks, fewer than half or half, that do something else than the others, which wait for them."""
+    ranked = [seen for seen in facts.ranks if seen.rank is not None]
+    if len(ranked) < 2:
+        return ()
+    sleeping = [
+        seen
+        for seen in ranked
+        if seen.sign in ("sleep", "lock") or (seen.process is not None and "nanosleep" in (seen.process.wchan or ""))
+    ]
+    if sleeping and len(sleeping) < len(ranked):
+        return tuple(sorted(seen.rank for seen in sleeping if seen.rank is not None))
+    busy = [seen for seen in ranked if seen.process is not None and (seen.process.cpu or 0) >= 90.0]
+    calm = [seen for seen in ranked if seen.process is not None and (seen.process.cpu or 0) < 5.0]
+    if busy and calm and len(busy) + len(calm) == len(ranked):
+        return tuple(sorted(seen.rank for seen in busy if seen.rank is not None))
+    return ()
+
+
+def _first_dead(facts: Facts) -> tuple[int, ...]:
+    """The rank whose own error came first, where it is one rank's; none where several have the same."""
+    errors = [one for one in facts.reading.told if one.line.error is not None]
+    if not errors:
+        return ()
+    named = next((one for one in errors if isinstance(one.line.values.get("rank"), int | float) and "code" in one.line.values), None)
+    if named is not None:
+        return (int(named.line.values["rank"]),)
+    left = _without_fallout(facts)
+    if left is not None:
+        return (left,)
+    root = root_error(facts)
+    if root is None or root.rank is None or facts.reading.plan.sizes.world < 2:
+        return ()
+    at = errors.index(root)
+    if any(_WAITED_IN_VAIN.search(one.line.text) for one in errors[at : at + 3]):
+        # who times out waiting for others is not the one that is behind
+        return ()
+    alike = {one.rank for one in errors if one.line.error == root.line.error and _shape(one.line.text) == _shape(root.line.text)}
+    return (root.rank,) if alike == {root.rank} else ()
+
+
+_WAITED_IN_VAIN = re.compile(r"(?i)timed out|times out|time-?out|failed to pass")
+_LOST_PEER = re.compile(r"\[rank(?P<rank>\d{1,6})\]:[^\n]*(?:Broken pipe|Connection reset|[Cc]onnection closed|recvBytes failed)")
+
+
+def _without_fallout(facts: Facts) -> int | None:
+    """The one rank that does not complain of a broken connection, where all others of the world do."""
+    world = facts.reading.plan.sizes.world
+    lost = {int(match["rank"]) for match in _LOST_PEER.finditer(facts.reading.log)}
+    left = set(range(world)) - lost
+    return left.pop() if len(lost) >= 2 and len(left) == 1 else None
+
+
+def _shape(text: str) -> str:
+    return "".join(char for char in text if not char.isdigit())[:120]

@@ -1,0 +1,35 @@
+"""`firsttoken explain`: a run, a log or a case folder, read as somebody who has seen many bug reports would read it."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from firsttoken.faces.cli.say import Problem, answer, json_option
+
+
+@click.command()
+@click.argument("target", metavar="TARGET")
+@json_option
+def command(target: str, as_json: bool) -> int:
+    """Explain TARGET: a run (name or folder), a log file (`-`: stdin), or a folder as attached to a bug report."""
+    from firsttoken.model.attached import Attached
+    from firsttoken.session.explain import explain, explain_path, explain_run
+    from firsttoken.survey.case_folder import LOG_LIMIT, is_case
+
+    path = Path(target)
+    try:
+        if target == "-":
+            answer(explain(Attached(log=sys.stdin.buffer.read(LOG_LIMIT))), as_json)
+        elif path.is_file() or (path.is_dir() and is_case(path) and not (path / "events.jsonl").exists()):
+            answer(explain_path(path), as_json)
+        elif path.is_dir() and not (path / "events.jsonl").exists():
+            names = "command.txt, server.log, stacks/, processes.txt, gpus.csv, probes.txt"
+            raise Problem(f"{target} holds nothing to explain; put any of {names} there", 2)
+        else:
+            from firsttoken.faces.cli.say import find_run
+
+            answer(explain_run(find_run(target)), as_json)
+    except OSError as error:
+        raise Problem(f"{target} cannot be read: {error.strerror or error}", 2) from error
+    return 0

@@ -1,0 +1,19 @@
+"""NCCL's own lines."""
+
+from firsttoken.explain.nccl import communicator_init
+
+
+def _line(rank: int, state: str) -> str:
+    return f"h:1:2 [0] NCCL INFO ncclCommInitRank comm 0x1 rank {rank} nranks 2 cudaDev 0 - {state}\n"
+
+
+def test_all_some_or_none_of_the_ranks_completed() -> None:
+    start = _line(0, "Init START") + _line(1, "Init START")
+    assert communicator_init(start).state == "none"
+    half = communicator_init(start + _line(1, "Init COMPLETE"))
+    assert (half.state, half.unfinished) == ("some", (0,))
+    assert communicator_init(start + _line(0, "Init COMPLETE") + _line(1, "Init COMPLETE")).state == "all"
+
+
+def test_a_log_without_such_lines_says_nothing() -> None:
+    assert communicator_init("nothing").state is None
