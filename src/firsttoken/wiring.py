@@ -28,7 +28,6 @@ from firsttoken.model.plan import Endpoint, Plan, Policy
 from firsttoken.model.process import ProcessKey
 from firsttoken.model.redact import mask_argv
 from firsttoken.model.requests import AskForToken, AskHealth, LookClosely, Request
-from firsttoken.model.words import Verdict
 from firsttoken.observe.closeup import CloseLook
 from firsttoken.observe.counters import sample
 from firsttoken.observe.http import FirstTokenProber, first_http
@@ -47,14 +46,12 @@ from firsttoken.session.aim import Aim, root_folder
 from firsttoken.session.attach import Attachment
 from firsttoken.session.log_source import Found
 from firsttoken.session.observer import Observer, Senses
+from firsttoken.session.planning import local_world
 from firsttoken.session.remote import RemoteSenses, keyed
 from firsttoken.session.servers import Finder, Server
 from firsttoken.survey.installed import versions
 
-OBSERVER = (sys.executable, "-m", "firsttoken.wiring")
-"""the command of an observer, but for its run's folder"""
 _GUESS_EVERY = 5.0
-_LARGEST_TEXT = 1 << 20
 _LOOKED_AT = 256
 """processes, at most"""
 
@@ -101,7 +98,7 @@ class LocalSenses:
         events: list[Body] = [*installed, *self._processes.scan(roots, mark=mark.encode() if isinstance(mark, str) else None)]
         keys = [member.process for member in self._processes.members]
         pids = [key.pid for key in sorted(keys, key=lambda key: key.pid != root.pid)]
-        serving = state.decision.verdict is Verdict.READY
+        serving = state.ready_at is not None
         if not serving:
             events.extend(body for body in (self._sockets.look(pids), self._weights.look(pids)) if body is not None)
             await self._guess_port(state)
@@ -245,14 +242,6 @@ def title_patterns(engine: str | None) -> tuple[re.Pattern[str], ...]:
     return tuple(compiled(title.pattern) for profile in chosen for title in profile.titles)
 
 
-def plan_of(argv: Sequence[str]) -> Plan:
-    """The plan of a command that is about to be launched here, with budgets from what the like took before."""
-    world = local_world(dict(os.environ), os.getcwd())
-    plan = make_plan(argv, world, profiles())
-    history = mean_phases(plan, runs())
-    return make_plan(argv, world, profiles(), history=history) if history else plan
-
-
 def plan_of_server(server: Server, target: Target | None = None) -> Plan:
     """The plan of a server that runs already, from its command and environment. `target`: where the user says that it listens."""
     plan = make_plan(server.argv, world_of(Procfs(), server.process.pid), profiles())
@@ -297,28 +286,6 @@ def world_of(procfs: Procfs, pid: int) -> World:
     raw = (procfs.environ(pid) or b"").decode("utf8", "surrogateescape")
     env = dict(entry.split("=", 1) for entry in raw.split("\0") if "=" in entry)
     return local_world(env, procfs.link(f"{pid}/cwd") or "/", root=root_folder(pid))
-
-
-def local_world(env: Mapping[str, str], cwd: str, *, root: str = "/") -> World:
-    base = root.rstrip("/")
-    return World(env=env, cwd=cwd, read_text=lambda path: _read_text(base + path), list_folder=lambda path: _list_folder(base + path))
-
-
-def _read_text(path: str) -> str | None:
-    """A small text file (config, script). What is no file, large or not text is None."""
-    try:
-        if not os.path.isfile(path) or os.path.getsize(path) > _LARGEST_TEXT:
-            return None
-        return Path(path).read_text(encoding="utf8")
-    except (OSError, ValueError):
-        return None
-
-
-def _list_folder(path: str) -> tuple[str, ...] | None:
-    try:
-        return tuple(os.listdir(path))
-    except OSError:
-        return None
 
 
 def _keeper_pids(keeper: Mapping[str, object]) -> set[int]:

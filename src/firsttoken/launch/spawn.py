@@ -176,7 +176,7 @@ def _refusal(spec: LaunchSpec, stage: str, number: int, candidates: list[bytes])
         at = os.fsencode(spec.cwd or ".")
         if any(_is_file(os.path.join(at, path)) for path in candidates):
             return Refused(f"{program} is there, but the interpreter that its first line names is not; correct that line", NOT_EXECUTABLE)
-        where = "there is no such file" if b"/" in candidates[0] else "it is in no folder of PATH"
+        where = "there is no such file" if b"/" in os.fsencode(spec.argv[0]) else "it is in no folder of PATH"
         return Refused(f"{program} was not found: {where}; check the name, or activate the environment that has it", NOT_FOUND)
     if number == errno.EACCES:
         return Refused(f"{program} may not be executed: {reason}; check its mode and that it is a file", NOT_EXECUTABLE)

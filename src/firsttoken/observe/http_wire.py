@@ -13,12 +13,13 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
-
-import httpx
+from typing import TYPE_CHECKING, Any
 
 from firsttoken import __version__
 from firsttoken.observe.http_target import Target, reachable
+
+if TYPE_CHECKING:
+    import httpx
 
 CONNECT_S = 10.0
 MAX_BODY = 1 << 20
@@ -55,6 +56,8 @@ async def exchange(
     target: Target, path: str, *, body: dict[str, Any] | None = None, deadline: float | None = None, take: Take | None = None
 ) -> Exchange:
     """GET, or POST where there is a body. `deadline`: seconds for all of it; None waits as long as the server does."""
+    import httpx  # half of what an observer's start would cost; not before there is somebody to ask
+
     talk = _Talk(target, path, body, take)
     try:
         async with asyncio.timeout(deadline):
@@ -109,7 +112,7 @@ class _Talk:
                 return
             await self._read(response)
 
-    async def _read(self, response: httpx.Response) -> None:
+    async def _read(self, response: "httpx.Response") -> None:
         read = 0
         async for chunk in response.aiter_raw():
             read += len(chunk)
@@ -136,8 +139,10 @@ class _Talk:
 
 
 @asynccontextmanager
-async def _client(target: Target) -> AsyncIterator[httpx.AsyncClient]:
+async def _client(target: Target) -> "AsyncIterator[httpx.AsyncClient]":
     """A client for one request: no proxy of the environment, no redirect, no connection that is kept."""
+    import httpx
+
     headers = {
         "User-Agent": f"firsttoken/{__version__}",
         "Accept": "application/json, text/event-stream",
@@ -163,6 +168,8 @@ def _unverified() -> ssl.SSLContext:
 
 def _explain(exc: Exception, target: Target, status: int | None) -> str:
     """What happened, in words. "could not connect" stands only where the server did not take the request."""
+    import httpx
+
     words = _words(exc)
     if isinstance(exc, httpx.ConnectTimeout):
         return f"could not connect to {target.base_url} within {CONNECT_S:g} s: the port is open and nobody accepts"

@@ -126,7 +126,7 @@ def _command(*fault: str) -> tuple[str, ...]:
 
 def _play(argv: tuple[str, ...], tell: Callable[[str], None]) -> Played:
     """One start, until it is decided, and its end. Should we die on the way, the keeper ends the server."""
-    from firsttoken.wiring import OBSERVER, plan_of
+    from firsttoken.session.planning import OBSERVER, plan_of
 
     tell("   $ firsttoken run --until ready --on-observer-death stop -- \\")
     tell(f"       {shlex.join(argv)}\n")

@@ -91,7 +91,7 @@ def command(
     --detach it is that of the decision: 0 ready, 69 failed or crashed, 70 hung, 71 unserving, 75 out of patience, 76 unknown,
     124 time is up. The server's output goes to stdout, or to stderr where stdout has --json or --events.
     """
-    from firsttoken.wiring import OBSERVER, plan_of
+    from firsttoken.session.planning import OBSERVER, plan_of
 
     _check(argv, as_json=as_json, events=events, max_wait=max_wait, decides=detach or until is not None, api_key_env=api_key_env)
     signposts = Signposts(ready_file=ready_file, termination_log=termination_log, notify_socket=notify_socket())

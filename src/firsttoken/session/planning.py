@@ -1,0 +1,49 @@
+"""The plan of a command that is about to be launched here, from what this machine holds: environment, config files, earlier runs."""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from firsttoken.history.runs import runs
+from firsttoken.history.times import mean_phases
+from firsttoken.knowledge.load import profiles
+from firsttoken.model.plan import Plan
+from firsttoken.plan.make import make_plan
+from firsttoken.plan.world import World
+
+OBSERVER = (sys.executable, "-P", "-m", "firsttoken.wiring")
+"""The command of an observer, but for its run's folder. It lives in a process of its own, so no face has to load what it is made of;
+-P: a file in the user's folder that is named like a module is not taken for it."""
+_LARGEST_TEXT = 1 << 20
+
+
+def plan_of(argv: Sequence[str]) -> Plan:
+    """With budgets from what the like took before."""
+    world = local_world(dict(os.environ), os.getcwd())
+    plan = make_plan(argv, world, profiles())
+    history = mean_phases(plan, runs())
+    return make_plan(argv, world, profiles(), history=history) if history else plan
+
+
+def local_world(env: Mapping[str, str], cwd: str, *, root: str = "/") -> World:
+    """`root`: the folder that the command takes for `/`."""
+    base = root.rstrip("/")
+    return World(env=env, cwd=cwd, read_text=lambda path: _read_text(base + path), list_folder=lambda path: _list_folder(base + path))
+
+
+def _read_text(path: str) -> str | None:
+    """A small text file (config, script). What is no file, large or not text is None."""
+    try:
+        if not os.path.isfile(path) or os.path.getsize(path) > _LARGEST_TEXT:
+            return None
+        return Path(path).read_text(encoding="utf8")
+    except (OSError, ValueError):
+        return None
+
+
+def _list_folder(path: str) -> tuple[str, ...] | None:
+    try:
+        return tuple(os.listdir(path))
+    except OSError:
+        return None
