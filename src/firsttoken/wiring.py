@@ -23,13 +23,14 @@ from firsttoken.judge.state import State
 from firsttoken.knowledge.load import generic, profiles
 from firsttoken.knowledge.profile import compiled
 from firsttoken.launch.spawn import MASTER_ENV
-from firsttoken.model.events import Body, Installed, Missed, Places, Planned
+from firsttoken.model.events import Body, EngineCounters, Installed, Missed, Places, Planned
 from firsttoken.model.plan import Endpoint, Plan, Policy
 from firsttoken.model.process import ProcessKey
 from firsttoken.model.redact import mask_argv
-from firsttoken.model.requests import AskForToken, AskHealth, LookClosely, Request
+from firsttoken.model.requests import AskCounters, AskForToken, AskHealth, LookClosely, Request
 from firsttoken.observe.closeup import CloseLook
 from firsttoken.observe.counters import sample
+from firsttoken.observe.engine_counters import ask_counters
 from firsttoken.observe.http import FirstTokenProber, first_http
 from firsttoken.observe.http_target import EPHEMERAL_FROM, Target, targets
 from firsttoken.observe.log_prefixes import Peeler
@@ -114,6 +115,9 @@ class LocalSenses:
         if isinstance(request, LookClosely):
             await self._look_closely(request.number, state, emit)
             return
+        if isinstance(request, AskCounters):
+            emit(await self._counters(state, emit))
+            return
         prober = await self._prober_for(state, emit)
         if prober is None:
             emit(Missed(request="a first token", reason="no socket of the run answers HTTP yet"))
@@ -129,6 +133,15 @@ class LocalSenses:
         keys = [member.process for member in state.members.values()]
         for body in await self._close_look.take(keys[:_LOOKED_AT], number, in_run=keys):
             emit(_without_us(body) if isinstance(body, Places) else body)
+
+    async def _counters(self, state: State, emit: Callable[[Body], None]) -> EngineCounters:
+        """Only over the socket that brought our token."""
+        prober = await self._prober_for(state, emit)
+        answered = [answer.url for answer in state.serving.answers if answer.status == 200]
+        if prober is None or not any(url.startswith(prober.target.base_url) for url in answered):
+            return EngineCounters(error="the socket that brought our token is not known")
+        profile = profiles().get(state.plan.engine or "")
+        return await ask_counters(prober.target, profile.counters if profile is not None else {})
 
     def replan(self, state: State) -> Planned | None:
         """Where the command did not tell the engine or its port, what the server shows does."""

@@ -3,13 +3,14 @@
 from dataclasses import replace
 from typing import assert_never
 
-from firsttoken.judge import closeup, motion, phases, serving
+from firsttoken.judge import closeup, motion, phases, serving, standstill
 from firsttoken.judge.decide import decide
 from firsttoken.judge.ranks import line_rank, world_rank
 from firsttoken.judge.state import RankDeath, State
 from firsttoken.model.events import (
     Counters,
     Emptied,
+    EngineCounters,
     Event,
     Exited,
     Gap,
@@ -87,11 +88,10 @@ def _fold(state: State, event: Event) -> State:
         case LogActivity():
             if body.fresh == 0:
                 return state
-            state = replace(state, motion=motion.hint(state.motion, "log"))
+            state = replace(state, motion=motion.hint(state.motion, "log"), standstill=standstill.hint(state.standstill, "log"))
             return replace(state, last_line=body.last or state.last_line, last_line_at=t)
         case Counters():
-            moved = motion.sampled(state.motion, body.samples, t, body.interval)
-            return replace(state, motion=moved, closeup=state.closeup if moved.still > 0 else closeup.forget(state.closeup))
+            return _sampled(state, body, t)
         case Listening():
             return _listening(state, body, t)
         case WeightProgress():
@@ -108,6 +108,8 @@ def _fold(state: State, event: Event) -> State:
             if serving.is_token(body) and body.probe in serving.GENERATING:
                 return replace(state, book=phases.leave(state.book, Phase.FIRST_TOKEN, t))
             return state
+        case EngineCounters():
+            return replace(state, standstill=standstill.told(state.standstill, body, t))
         case Stacks() | Places():
             return replace(state, closeup=closeup.noted(state.closeup, body, t))
         case Installed():
@@ -126,6 +128,16 @@ def _fold(state: State, event: Event) -> State:
             return state
         case _:
             assert_never(body)
+
+
+def _sampled(state: State, body: Counters, t: float) -> State:
+    """What was seen closely is forgotten when something moves; after ready, when tokens do."""
+    state = replace(state, motion=motion.sampled(state.motion, body.samples, t, body.interval))
+    if state.ready_at is None:
+        return state if state.motion.still > 0 else replace(state, closeup=closeup.forget(state.closeup))
+    fronts = frozenset(socket.pid for socket in state.sockets)
+    state = replace(state, standstill=standstill.sampled(state.standstill, body, fronts, t))
+    return state if state.standstill.since is not None else replace(state, closeup=closeup.forget(state.closeup))
 
 
 def _rank_death(state: State, body: Exited, t: float) -> State:

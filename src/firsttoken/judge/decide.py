@@ -3,7 +3,7 @@
 import signal as _signal
 from typing import NamedTuple
 
-from firsttoken.judge import phases
+from firsttoken.judge import phases, standstill
 from firsttoken.judge.hang import Proof, Scene, prove
 from firsttoken.judge.serving import TOKENS_WANTED
 from firsttoken.judge.state import Decision, State
@@ -96,6 +96,12 @@ def _gone(state: State) -> _Said:
 
 def _served(state: State, phase: Phase) -> _Said | None:
     serving = state.serving
+    if state.ready_at is not None:
+        found = standstill.halted(scene(state)) or standstill.proven(state.standstill, scene(state), state.now)
+        if found is not None:
+            reason, proof = found
+            served = f"its first token came at {_seconds(state.ready_at)}"
+            return _Said(Verdict.UNSERVING, f"no longer serves: {reason}", (served, *proof.facts), hang=proof)
     if state.ready_at is not None or serving.tokens >= TOKENS_WANTED:
         at = state.ready_at if state.ready_at is not None else state.now
         return _Said(Verdict.READY, _ready_reason(state, at), tuple(f"{a.probe} {a.url}: {a.text!r}" for a in serving.answers if a.text))
@@ -261,8 +267,8 @@ def signal_name(number: int) -> str:
 
 
 def _errors(state: State) -> tuple[LogLine, ...]:
-    """Fatal ones first, each in the order of the log."""
-    return tuple(e for e in state.errors if e.fatal) + tuple(e for e in state.errors if not e.fatal)
+    """Fatal ones first, each in the order of the log; lines that only announce a traceback last."""
+    return tuple(sorted(state.errors, key=lambda e: (e.text.endswith("(most recent call last):"), not e.fatal)))
 
 
 def _because(state: State) -> str:

@@ -8,6 +8,7 @@ from firsttoken.judge.hang import Proof
 from firsttoken.judge.motion import Motion
 from firsttoken.judge.phases import PhaseBook
 from firsttoken.judge.serving import Serving
+from firsttoken.judge.standstill import Standstill
 from firsttoken.model.events import Exited, LaunchFailed, LogLine, Memory, WeightProgress
 from firsttoken.model.plan import Plan, Policy
 from firsttoken.model.process import ListenSocket, Member, ProcessKey
@@ -57,6 +58,7 @@ class State:
     motion: Motion = field(default_factory=Motion)
     closeup: Closeup = field(default_factory=Closeup)
     serving: Serving = field(default_factory=Serving)
+    standstill: Standstill = field(default_factory=Standstill)
     sockets: tuple[ListenSocket, ...] = ()
     listening_since: float | None = None
     claims_since: float | None = None

@@ -1,15 +1,18 @@
 """Which evidence is wanted now. Pure: the shell carries the requests out and answers with events."""
 
 from firsttoken.judge.serving import LOADING, TOKENS_WANTED
+from firsttoken.judge.standstill import LOOK_AGAIN, looked_at
 from firsttoken.judge.state import State
 from firsttoken.model.plan import Policy
-from firsttoken.model.requests import AskForToken, AskHealth, LookClosely, Request
+from firsttoken.model.requests import AskCounters, AskForToken, AskHealth, LookClosely, Request
 from firsttoken.model.words import Role, Verdict
 
 LISTENS_FOR = 3.0
 """a port that listens without a ready line is asked after this long (the log may have broken off)"""
 AGAIN_AFTER = 2.0
 _MORE_TRIES = 2
+COUNTERS_EVERY, COUNTERS_SELDOM = 10.0, 60.0
+"""seconds between two questions for the engine's counters, and after one that was not answered"""
 
 
 LOOK_AFTER, LOOK_EVERY, LOOK_SELDOM = 2.0, 2.0, 10.0
@@ -17,13 +20,16 @@ LOOK_AFTER, LOOK_EVERY, LOOK_SELDOM = 2.0, 2.0, 10.0
 
 
 def wants(state: State, policy: Policy) -> tuple[Request, ...]:
-    return (*_tokens(state, policy), *_looks(state))
+    return (*_tokens(state, policy), *_counters(state, policy), *_looks(state))
 
 
 def _looks(state: State) -> tuple[Request, ...]:
-    """Only while nothing moves: looking costs, and a serving engine is never looked at."""
-    ended = state.root_exit is not None or state.stop_by is not None or state.ready_at is not None
-    if ended or state.root is None or state.motion.still < LOOK_AFTER:
+    """Only while nothing moves: looking costs, and a serving engine is looked at only where its own counters raise the suspicion."""
+    if state.root_exit is not None or state.stop_by is not None or state.root is None:
+        return ()
+    if state.ready_at is not None:
+        return _look_after_ready(state)
+    if state.motion.still < LOOK_AFTER:
         return ()
     every = LOOK_EVERY if state.motion.still < 60 else LOOK_SELDOM
     if state.closeup.at is not None and state.now - state.closeup.at < every:
@@ -31,9 +37,30 @@ def _looks(state: State) -> tuple[Request, ...]:
     return (LookClosely(number=state.closeup.round + 1),)
 
 
+def _look_after_ready(state: State) -> tuple[Request, ...]:
+    """One look a standstill, and another some time after one that showed work."""
+    if not state.standstill.suspicious or state.decision.verdict is Verdict.UNSERVING:
+        return ()
+    since_last = state.now - state.closeup.at if state.closeup.at is not None else LOOK_AGAIN
+    if looked_at(state.closeup, state.standstill) and since_last < LOOK_AGAIN:
+        return ()
+    return (LookClosely(number=state.closeup.round + 1),)
+
+
+def _counters(state: State, policy: Policy) -> tuple[Request, ...]:
+    """While it serves, from the engine whose token was seen; seldom where it did not answer in time."""
+    after = state.standstill
+    if state.ready_at is None or not policy.probe or state.serving.tokens == 0 or state.plan.routes.metrics is None or not after.available:
+        return ()
+    if state.root_exit is not None or state.stop_by is not None or state.emptied:
+        return ()
+    asked = after.asked_at if after.asked_at is not None else state.ready_at
+    return (AskCounters(),) if state.now - asked >= (COUNTERS_SELDOM if after.failed else COUNTERS_EVERY) else ()
+
+
 def _tokens(state: State, policy: Policy) -> tuple[Request, ...]:
     """At most one request of ours is under way; a serving engine is never asked more than it takes to prove a token."""
-    if not policy.probe or state.listening_since is None or state.serving.open_since is not None:
+    if not policy.probe or state.listening_since is None or state.serving.open_since is not None or state.ready_at is not None:
         return ()
     if state.decision.verdict in (Verdict.READY, Verdict.FAILED, Verdict.CRASHED, Verdict.UNKNOWN) or state.stop_by is not None:
         return ()

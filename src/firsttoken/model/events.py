@@ -212,6 +212,24 @@ class HttpAsked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EngineCounters:
+    """What the engine's own metrics tell while it serves, summed over their labels; None: not told.
+
+    `steps` changes while the engine works where `generation_tokens` only counts answers that have ended. `error`: nothing was told, and
+    why; `available` False: this server has no such page for us, and is not asked again.
+    """
+
+    kind: ClassVar[str] = "engine_counters"
+    generation_tokens: float | None = None
+    prompt_tokens: float | None = None
+    running: float | None = None
+    waiting: float | None = None
+    steps: float | None = None
+    error: str | None = None
+    available: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stacks:
     """One snapshot of one process's threads, main thread first. `round` numbers the snapshots of all ranks that were taken together.
 
@@ -330,8 +348,8 @@ class UnknownEvent:
 
 Body = (
     Planned | Launched | LaunchFailed | MemberSeen | MemberGone | Exited | Emptied | OomKill | LogLine | LogActivity | Counters | Listening
-    | WeightProgress | Memory | Stacks | Places | Installed | HttpAsked | HttpAnswer | Missed | StopAsked | SignalSent | Tick | Gap | RecordingStopped
-    | ObserverStarted | ObserverLost | Judged | UnknownEvent
+    | WeightProgress | Memory | Stacks | Places | Installed | HttpAsked | HttpAnswer | EngineCounters | Missed | StopAsked | SignalSent
+    | Tick | Gap | RecordingStopped | ObserverStarted | ObserverLost | Judged | UnknownEvent
 )  # fmt: skip
 
 

@@ -24,4 +24,9 @@ class LookClosely:
     number: int
 
 
-Request = AskForToken | AskHealth | LookClosely
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskCounters:
+    """The metrics of an engine that serves, once: one `EngineCounters`."""
+
+
+Request = AskForToken | AskHealth | LookClosely | AskCounters

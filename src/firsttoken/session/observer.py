@@ -24,7 +24,6 @@ from firsttoken.launch.survivors import NoRecord, Survivor
 from firsttoken.model import codec
 from firsttoken.model.events import Body, Emptied, Event, Exited, Gap, Judged, LogActivity, LogLine, Missed, Planned
 from firsttoken.model.requests import Request
-from firsttoken.model.words import Verdict
 from firsttoken.report.document import result_document
 from firsttoken.session.link import KeeperGone
 from firsttoken.session.stream import Ended, Live, RunStream, Skipped, TimeUp
@@ -303,7 +302,7 @@ class Observer:
         return claims is not None and self.state.listening_since is None and self.state.now - claims < _CLAIM_PATIENCE
 
     def _is_ready(self) -> bool:
-        return self.state.decision.verdict is Verdict.READY
+        return self.state.ready_at is not None
 
     def _write_result(self) -> None:
         with contextlib.suppress(OSError):

@@ -13,7 +13,7 @@ from dataclasses import replace
 from firsttoken.judge.state import State
 from firsttoken.model.events import Body, Counters, Listening, Planned
 from firsttoken.model.process import ListenSocket
-from firsttoken.model.requests import AskForToken, AskHealth, LookClosely, Request
+from firsttoken.model.requests import AskCounters, AskForToken, AskHealth, LookClosely, Request
 from firsttoken.observe.http import FirstTokenProber
 from firsttoken.observe.http_target import Target
 
@@ -45,7 +45,7 @@ class RemoteSenses:
         return ()
 
     async def ask(self, request: Request, state: State, emit: Callable[[Body], None]) -> None:
-        if isinstance(request, LookClosely):
+        if isinstance(request, LookClosely | AskCounters):
             return
         prober = self._prober = self._prober or FirstTokenProber(self._target, emit)
         match request:
