@@ -25,7 +25,7 @@ from firsttoken.knowledge.profile import compiled
 from firsttoken.launch.spawn import MASTER_ENV
 from firsttoken.model.events import Body, EngineCounters, Installed, Missed, Places, Planned
 from firsttoken.model.plan import Endpoint, Plan, Policy
-from firsttoken.model.process import ProcessKey
+from firsttoken.model.process import ListenSocket, ProcessKey
 from firsttoken.model.redact import mask_argv
 from firsttoken.model.requests import AskCounters, AskForToken, AskHealth, LookClosely, Request
 from firsttoken.observe.closeup import CloseLook
@@ -203,6 +203,9 @@ class LocalSenses:
             native_text=native.text if native is not None else None,
         )
         found = targets(state.sockets, plan.endpoint, like)
+        if not found and plan.contained and plan.endpoint.port:
+            published = ListenSocket(0, plan.endpoint.host or "127.0.0.1", plan.endpoint.port, None)
+            found = targets((published,), plan.endpoint, like)
         target = await first_http(found) if len(found) > 1 else (found[0] if found else None)
         if target is None:
             return None

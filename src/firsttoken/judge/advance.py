@@ -165,7 +165,7 @@ def _line(state: State, line: LogLine, t: float) -> State:
     if line.error is not None:
         state = replace(state, errors=(*state.errors, line)[:_ERRORS_KEPT])
     if line.claims_ready and state.claims_since is None:
-        state = replace(state, claims_since=t)
+        state = _serving_here(replace(state, claims_since=t), t)
     if _is_larger_bar(line, state.bar):
         state = replace(state, bar=line)
     told = line.values.get("seconds")
@@ -209,8 +209,10 @@ def _serving_here(state: State, t: float) -> State:
 
 
 def serves_here(state: State) -> bool:
-    """Does a socket of the run listen where the plan expects the server?"""
+    """Does a socket of the run listen where the plan expects the server? A container's are out of sight: there its ready line says so."""
     endpoint = state.plan.endpoint
+    if state.plan.contained and state.claims_since is not None and endpoint.port is not None:
+        return True
     if endpoint.unix_socket is not None:
         return any(socket.path == endpoint.unix_socket for socket in state.sockets)
     return endpoint.port is not None and any(socket.port == endpoint.port for socket in state.sockets)

@@ -27,21 +27,28 @@ class Look:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Closeup:
-    """The last looks at each process by pid, oldest first. `round` is the last one begun."""
+    """The last looks at each process by pid, oldest first. `round` is the last one begun, `begun` what has come of it so far: a round counts
+    once it is whole, else each would seem to move between its places and its stacks.
+    """
 
     looks: Mapping[int, tuple[Look, ...]] = field(default_factory=dict)
     round: int = 0
     at: float | None = None
+    begun: Mapping[int, Look] = field(default_factory=dict)
 
 
 def noted(closeup: Closeup, body: Places | Stacks, t: float) -> Closeup:
+    """All places of a round come before its stacks, so it is whole with the last missing stack."""
     pid = body.process.pid
-    kept = closeup.looks.get(pid, ())
-    last = kept[-1] if kept and kept[-1].round == body.round else Look(round=body.round, at=t)
+    begun = {} if body.round > closeup.round else closeup.begun
+    last = begun.get(pid) or Look(round=body.round, at=t)
     last = replace(last, places=body) if isinstance(body, Places) else replace(last, stacks=body)
-    older = tuple(look for look in kept if look.round != body.round)[-(KEPT - 1) :]
+    begun = {**begun, pid: last}
     at = t if body.round > closeup.round or closeup.at is None else closeup.at
-    return Closeup(looks={**closeup.looks, pid: (*older, last)}, round=max(closeup.round, body.round), at=at)
+    closeup = replace(closeup, round=max(closeup.round, body.round), at=at, begun=begun)
+    if any(look.stacks is None for look in begun.values()):
+        return closeup
+    return replace(closeup, looks={**closeup.looks, **{p: _added(closeup.looks.get(p, ()), look) for p, look in begun.items()}})
 
 
 def forget(closeup: Closeup) -> Closeup:
@@ -84,6 +91,10 @@ def same_for(looks: tuple[Look, ...], rounds: int) -> bool:
     if len(looks) < rounds:
         return False
     return len({posture(look) for look in looks[-rounds:]}) == 1
+
+
+def _added(kept: tuple[Look, ...], look: Look) -> tuple[Look, ...]:
+    return (*(old for old in kept[-KEPT:] if old.round != look.round), look)[-KEPT:]
 
 
 def _plain(frame: Frame, depth: int) -> tuple[str, str, int]:

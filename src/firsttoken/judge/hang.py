@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from firsttoken.judge.closeup import Closeup, same_for
 from firsttoken.judge.graph import Edge, Node, cycle, edges, gathered, label, node, telling
-from firsttoken.judge.ranks import world_rank
+from firsttoken.judge.ranks import left_over, world_rank
 from firsttoken.model.plan import Sizes
 from firsttoken.model.process import Member, ProcessKey
 from firsttoken.model.result import RankGroup
@@ -55,9 +55,10 @@ class Scene:
     told_ranks: Mapping[int, int] = field(default_factory=dict)
 
     def rank(self, member: Member) -> int | None:
-        """From the title, else from what the log said of that pid."""
+        """From the title, else from what the log said of that pid, else by elimination."""
         titled = world_rank(member.tag, self.sizes)
-        return titled if titled is not None else self.told_ranks.get(member.process.pid)
+        told = titled if titled is not None else self.told_ranks.get(member.process.pid)
+        return told if told is not None else left_over(self.members, self.sizes, self.told_ranks).get(member.process.pid)
 
 
 def prove(scene: Scene) -> Proof | None:

@@ -36,3 +36,25 @@ def line_rank(line: LogLine, members: Mapping[int, Member], sizes: Sizes) -> int
         if member is not None:
             return world_rank(member.tag, sizes)
     return None
+
+
+def left_over(members: Mapping[int, Member], sizes: Sizes, told: Mapping[int, int]) -> dict[int, int]:
+    """World ranks by pid of those that have not told theirs, by elimination.
+
+    Only where as many processes of one role are there as there are ranks, and some of them told theirs: engines start their workers in the
+    order of their ranks, and one that blocks early has often said nothing yet.
+    """
+    known = {pid: rank for pid, member in members.items() if (rank := _first(world_rank(member.tag, sizes), told.get(pid))) is not None}
+    for name in {tag.name for pid in known if (tag := members[pid].tag) is not None and tag.name is not None}:
+        peers = [member for member in members.values() if member.tag is not None and member.tag.name == name]
+        if len(peers) != sizes.world:
+            continue
+        silent = sorted((m.process.start, m.process.pid) for m in peers if m.process.pid not in known)
+        ranks = [rank for rank in range(sizes.world) if rank not in known.values()]
+        if len(silent) == len(ranks):
+            return {pid: rank for (_, pid), rank in zip(silent, ranks, strict=True)}
+    return {}
+
+
+def _first(titled: int | None, told: int | None) -> int | None:
+    return titled if titled is not None else told

@@ -65,6 +65,7 @@ def make_plan(
         command=mask_argv(argv),
         engine_version=_version(command),
         wrapper=peeled.wrapper,
+        contained=peeled.wrapper in CLIENTS,
         model=mask_text(model) if model else None,
         endpoint=endpoint,
         sizes=rules.sizes(found),
@@ -100,7 +101,8 @@ def replan(
             endpoint = replace(fresh.endpoint, host=plan.endpoint.host, port=plan.endpoint.port) if _contained(plan) else fresh.endpoint
             not_read = tuple(dict.fromkeys((*plan.not_read, *fresh.not_read)))
             version = version or fresh.engine_version or plan.engine_version
-            plan = replace(fresh, command=plan.command, wrapper=plan.wrapper or fresh.wrapper, endpoint=endpoint, not_read=not_read)
+            wrapper, contained = plan.wrapper or fresh.wrapper, plan.contained or fresh.contained
+            plan = replace(fresh, command=plan.command, wrapper=wrapper, contained=contained, endpoint=endpoint, not_read=not_read)
     profile = profiles.get(engine) if engine is not None else profiles.get(plan.engine or "")
     if profile is not None and (profile.name != plan.engine or history or weight_bytes):
         plan = _recognised(plan, profile, history, weight_bytes)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from firsttoken.judge.state import State
-from firsttoken.model.events import Body, Counters, Listening, Planned
+from firsttoken.model.events import Body, Counters, EngineCounters, Listening, Planned
 from firsttoken.model.process import ListenSocket
 from firsttoken.model.requests import AskCounters, AskForToken, AskHealth, LookClosely, Request
 from firsttoken.observe.http import FirstTokenProber
@@ -45,7 +45,10 @@ class RemoteSenses:
         return ()
 
     async def ask(self, request: Request, state: State, emit: Callable[[Body], None]) -> None:
-        if isinstance(request, LookClosely | AskCounters):
+        if isinstance(request, LookClosely):
+            return
+        if isinstance(request, AskCounters):
+            emit(EngineCounters(error="the processes of this server cannot be seen", available=False))
             return
         prober = self._prober = self._prober or FirstTokenProber(self._target, emit)
         match request:

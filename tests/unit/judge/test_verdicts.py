@@ -234,6 +234,12 @@ def test_a_port_without_a_ready_line_is_asked_after_a_few_seconds() -> None:
     assert wants(story.state, Policy()) == (AskForToken(number=1),)
 
 
+def test_a_containers_port_is_asked_once_its_ready_line_came_though_its_socket_is_out_of_sight() -> None:
+    story = Story().launch(plan(contained=True)).seconds(5, work=100_000)
+    assert wants(story.state, Policy()) == ()
+    assert AskForToken(number=1) in wants(story.ready_line().state, Policy())
+
+
 def test_the_verdict_does_not_depend_on_how_ranks_are_numbered() -> None:
     def told(order: list[int]) -> tuple[str, str]:
         story = Story().launch(ranks(4))
