@@ -4,6 +4,7 @@ Facts that cost time to find stand here once: which flags a CPU build wants, whi
 """
 
 import os
+import shutil
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -132,6 +133,19 @@ class Transformers:
             "info",
         )
         return Launch(command=(*command, *flags), env={**_path(self.environment), **_OFFLINE}, port=port)
+
+
+def with_fifo(folder: Path, model: str) -> Path:
+    """A copy of the model in `folder`, in which the last shard is a FIFO that nobody writes to. Returns the shard.
+
+    Without its index: SGLang asks of each file there whether it is a regular one, and takes what it finds where there is none.
+    """
+    copy = folder / model
+    shutil.copytree(MODELS / model, copy, ignore=shutil.ignore_patterns("*.index.json"))
+    shard = sorted(copy.glob("*.safetensors"))[-1]
+    shard.unlink()
+    os.mkfifo(shard)
+    return shard
 
 
 def free_port() -> int:

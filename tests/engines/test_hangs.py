@@ -1,7 +1,6 @@
 """Real hangs that no engine tells about: one an engine, made without touching its code. The matrix of all of them is bench/real.py."""
 
 import os
-import shutil
 import signal
 import threading
 import time
@@ -11,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .install import MODELS
-from .launches import Sglang, Vllm
+from .launches import Sglang, Vllm, with_fifo
 from .life import START_DEADLINE, Face
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.engines]
@@ -34,12 +32,8 @@ def test_a_stopped_rank_of_vllm_is_found_and_named(vllm: Vllm, face: Face) -> No
 
 def test_sglang_that_opens_a_fifo_for_a_shard_is_hung_and_the_file_named(sglang: Sglang, face: Face, tmp_path: Path) -> None:
     """Its port is closed, its log's last word is that it loads, and its own watchdog has not begun yet."""
-    model = tmp_path / "llama4"
-    shutil.copytree(MODELS / "llama4", model)
-    shard = sorted(model.glob("*.safetensors"))[-1]
-    shard.unlink()
-    os.mkfifo(shard)
-    said = face.run(sglang.serve(str(model)), "--until", "ready")
+    shard = with_fifo(tmp_path, "llama4")
+    said = face.run(sglang.serve(str(shard.parent)), "--until", "ready")
     result = said.document
     assert (said.code, result["verdict"], result["phase"]) == (70, "hung", "weights"), said
     assert str(shard) in result["reason"], said

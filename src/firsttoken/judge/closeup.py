@@ -27,8 +27,9 @@ class Look:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Closeup:
-    """The last looks at each process by pid, oldest first. `round` is the last one begun, `begun` what has come of it so far: a round counts
-    once it is whole, else each would seem to move between its places and its stacks.
+    """The last looks at each process by pid, oldest first. `round` is the last one begun, `begun` what has come of it so far.
+
+    A round counts once it is whole, else all would seem to move between its places and its stacks.
     """
 
     looks: Mapping[int, tuple[Look, ...]] = field(default_factory=dict)
@@ -38,7 +39,7 @@ class Closeup:
 
 
 def noted(closeup: Closeup, body: Places | Stacks, t: float) -> Closeup:
-    """All places of a round come before its stacks, so it is whole with the last missing stack."""
+    """A round is whole with the last place or stack that misses."""
     pid = body.process.pid
     begun = {} if body.round > closeup.round else closeup.begun
     last = begun.get(pid) or Look(round=body.round, at=t)
@@ -46,7 +47,7 @@ def noted(closeup: Closeup, body: Places | Stacks, t: float) -> Closeup:
     begun = {**begun, pid: last}
     at = t if body.round > closeup.round or closeup.at is None else closeup.at
     closeup = replace(closeup, round=max(closeup.round, body.round), at=at, begun=begun)
-    if any(look.stacks is None for look in begun.values()):
+    if not all(_whole(look) for look in begun.values()):
         return closeup
     return replace(closeup, looks={**closeup.looks, **{p: _added(closeup.looks.get(p, ()), look) for p, look in begun.items()}})
 
@@ -91,6 +92,11 @@ def same_for(looks: tuple[Look, ...], rounds: int) -> bool:
     if len(looks) < rounds:
         return False
     return len({posture(look) for look in looks[-rounds:]}) == 1
+
+
+def _whole(look: Look) -> bool:
+    """A process that was gone has no place any more."""
+    return look.stacks is not None and (look.places is not None or not look.stacks.threads)
 
 
 def _added(kept: tuple[Look, ...], look: Look) -> tuple[Look, ...]:

@@ -12,6 +12,8 @@ from firsttoken.model.stillness import Wait, WaitKind
 
 TOGETHER = ("collective", "rendezvous")
 """kinds of frame signatures in which a rank waits for the other ranks; who is in the first is further than who is in the second"""
+IDLE = "queue"
+"""the kind in which a rank has done what it was told and waits for its next command"""
 
 _TELLING = (
     WaitKind.STOPPED,
@@ -89,7 +91,10 @@ def node(member: Member, rank: int | None, look: Look, root_pid: int | None) -> 
 
 
 def gathered(ranks: Mapping[int, Node]) -> dict[int, Node]:
-    """The ranks that wait in the same collective, the largest group of them; where there is none, those in a rendezvous."""
+    """The ranks that wait in the same collective, the largest group of them; where there is none, those in a rendezvous.
+
+    Where there is none either, those that are done with their command, if others are not: the next one comes when all are.
+    """
     for kind in TOGETHER:
         groups: dict[str, dict[int, Node]] = {}
         for rank, n in sorted(ranks.items()):
@@ -97,7 +102,8 @@ def gathered(ranks: Mapping[int, Node]) -> dict[int, Node]:
                 groups.setdefault(n.where, {})[rank] = n
         if groups:
             return max(groups.values(), key=len)
-    return {}
+    idle = {rank: n for rank, n in sorted(ranks.items()) if n.doing == IDLE and n.state not in ("T", "t")}
+    return idle if len(idle) < len(ranks) else {}
 
 
 def edges(nodes: Mapping[int, Node]) -> tuple[Edge, ...]:

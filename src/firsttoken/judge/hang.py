@@ -149,7 +149,8 @@ def _sink(
     ends.sort(key=lambda end: telling(end[2]))
     busy = [end for end in ends if end[1].busy]
     behind = _ranks(late.values()) if together else _odd(ends)
-    prefix = f"{_list_ranks(tuple(sorted(together)))} wait for {_list_ranks(behind)} in {_where(together)}; " if together and behind else ""
+    waiting = _list_ranks(tuple(sorted(together))) + (" waits" if len(together) == 1 else " wait")
+    prefix = f"{waiting} for {_list_ranks(behind)} in {_where(together)}; " if together and behind else ""
     proof = Proof(verdict=Verdict.HUNG, reason=prefix, behind=behind, edges=found, groups=groups)
     if busy:
         last = busy[0][1]

@@ -36,8 +36,9 @@ class Motion:
 
 
 def hint(motion: Motion, signal: str) -> Motion:
-    """A strong signal that came by another event (fresh log text, a process born); it counts at the next sample."""
-    return motion if signal in motion.pending else replace(motion, pending=motion.pending | {signal})
+    """A strong signal that came by another event (fresh log text, a process born). It ends stillness at once: a proof must not be taken
+    between it and the next sample, which tells it."""
+    return motion if signal in motion.pending else replace(motion, pending=motion.pending | {signal}, still=0.0)
 
 
 def sampled(motion: Motion, samples: Iterable[Sample], t: float, interval: float, ticks_per_second: int = 100) -> Motion:
@@ -59,7 +60,7 @@ def sampled(motion: Motion, samples: Iterable[Sample], t: float, interval: float
     still = 0.0 if signals else motion.still + (0.0 if starved else min(gap, _CAP * interval))
     return Motion(
         samples=rows,
-        at=t,
+        at=max(t, motion.at),
         still=still,
         moved_at=t if signals else motion.moved_at,
         signals=signals or motion.signals,

@@ -1,5 +1,6 @@
 """The result of a state: what the judge knows, in the words of the result document."""
 
+import math
 from datetime import UTC, datetime
 
 from firsttoken.judge import phases
@@ -129,7 +130,11 @@ def url(endpoint: Endpoint) -> str | None:
 
 
 def _iso(wall: float | None) -> str | None:
-    return None if wall is None else datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    """None too for a clock that is beyond every calendar."""
+    try:
+        return None if wall is None else datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def _member(state: State, pid: int) -> MemberRow:
@@ -162,7 +167,7 @@ def _weights(state: State, rows: tuple[PhaseRow, ...]) -> WeightsRow:
 
 
 def _int(first: str | float | None, second: int | None) -> int | None:
-    return int(first) if isinstance(first, int | float) else second
+    return int(first) if isinstance(first, int | float) and math.isfinite(first) else second
 
 
 def _timer(state: State, timer: Timer, rows: tuple[PhaseRow, ...]) -> TimerRow:
@@ -187,7 +192,7 @@ def _eta(state: State) -> float | None:
     if state.decision.phase is not Phase.WEIGHTS or state.weights is None or state.decision.verdict not in OPEN_VERDICTS:
         return None
     rate = weight_rate(state)
-    return (state.weights.bytes - state.weights.bytes_done) / rate if rate > 0 else None
+    return max(state.weights.bytes - state.weights.bytes_done, 0) / rate if rate > 0 else None
 
 
 def _next(state: State) -> tuple[str, ...]:
@@ -202,7 +207,7 @@ def _steps(state: State) -> tuple[str, ...]:
         case Verdict.STARTING | Verdict.SLOW | Verdict.WAITING:
             return (f"firsttoken wait {run} --max-wait 50", f"firsttoken logs {run} --tail 50")
         case Verdict.STALLED | Verdict.HUNG | Verdict.UNSERVING:
-            return (f"firsttoken logs {run} --tail 50", f"firsttoken stop {run}")
+            return (f"firsttoken stacks {run}", f"firsttoken logs {run} --tail 50", f"firsttoken stop {run}")
         case Verdict.FAILED | Verdict.CRASHED:
             return (f"firsttoken logs {run} --tail 200",)
         case Verdict.READY:

@@ -71,7 +71,7 @@ def current(book: PhaseBook, expected: int) -> Phase:
 
 def rank_phases(book: PhaseBook, expected: int) -> dict[int, Phase]:
     """Where each rank is. Ranks that never logged a line of their own are placed by the shared lines."""
-    ranks = sorted({*book.ranks, *range(max(expected, 1))})
+    ranks = _ranks(book, expected)
     return {rank: _place(book, book.ranks.get(rank, {})) for rank in ranks}
 
 
@@ -85,7 +85,7 @@ def behind(book: PhaseBook, expected: int) -> tuple[int, ...]:
 
 def times(book: PhaseBook, expected: int) -> tuple[PhaseTime, ...]:
     """All phases that began, in the profile's order."""
-    ranks = sorted({*book.ranks, *range(max(expected, 1))})
+    ranks = _ranks(book, expected)
     tracks = [_merged(book, book.ranks.get(rank, {})) for rank in ranks]
     found: list[PhaseTime] = []
     for phase in book.order:
@@ -97,6 +97,13 @@ def times(book: PhaseBook, expected: int) -> tuple[PhaseTime, ...]:
         done = len(ends) == len(tracks)
         found.append(PhaseTime(phase=phase, began=began, seconds=max(ends) - began if done else None, ranks_done=len(ends)))
     return tuple(found)
+
+
+def _ranks(book: PhaseBook, expected: int) -> list[int]:
+    """Those that logged and those that are still to come. Nodes hold blocks of `expected` ranks: a follower's are not the first ones."""
+    size = max(expected, 1)
+    first = max(min(book.ranks, default=0), 0) // size * size
+    return sorted({*book.ranks, *range(first, first + size)})
 
 
 def _mark(track: Track, phase: Phase, edge: Edge, t: float) -> Track:

@@ -1,5 +1,6 @@
 """World ranks from what prefixes and titles say: engines tag with TP, PP and DP ranks, a world rank is counted from them."""
 
+import math
 from collections.abc import Mapping
 
 from firsttoken.model.events import LogLine
@@ -29,7 +30,7 @@ def line_rank(line: LogLine, members: Mapping[int, Member], sizes: Sizes) -> int
     if rank is not None:
         return rank
     told = line.values.get("rank")
-    if isinstance(told, int | float):
+    if isinstance(told, int | float) and math.isfinite(told):
         return int(told)
     if line.tag is not None and line.tag.pid is not None:
         member = members.get(line.tag.pid)

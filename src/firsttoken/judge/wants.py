@@ -1,7 +1,7 @@
 """Which evidence is wanted now. Pure: the shell carries the requests out and answers with events."""
 
 from firsttoken.judge.serving import LOADING, TOKENS_WANTED
-from firsttoken.judge.standstill import LOOK_AGAIN, looked_at
+from firsttoken.judge.standstill import LOOK_AGAIN
 from firsttoken.judge.state import State
 from firsttoken.model.plan import Policy
 from firsttoken.model.requests import AskCounters, AskForToken, AskHealth, LookClosely, Request
@@ -41,8 +41,8 @@ def _look_after_ready(state: State) -> tuple[Request, ...]:
     """One look a standstill, and another some time after one that showed work."""
     if not state.standstill.suspicious or state.decision.verdict is Verdict.UNSERVING:
         return ()
-    since_last = state.now - state.closeup.at if state.closeup.at is not None else LOOK_AGAIN
-    if looked_at(state.closeup, state.standstill) and since_last < LOOK_AGAIN:
+    last, since = state.closeup.at, state.standstill.since
+    if last is not None and since is not None and last > since and state.now - last < LOOK_AGAIN:
         return ()
     return (LookClosely(number=state.closeup.round + 1),)
 

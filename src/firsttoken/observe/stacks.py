@@ -17,7 +17,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from firsttoken.model.process import ProcessKey
 from firsttoken.model.stillness import Frame, ThreadStack
 from firsttoken.observe.errands import Errands
 from firsttoken.observe.expendable import Expendable, Outcome
+from firsttoken.observe.op_calls import OpCalls, calls_op
 
 AT_ONCE = 4
 DEADLINE = 3.0
@@ -58,6 +59,7 @@ class StackTaker:
     """after a round, by pid and thread: the lock file that the thread asks for again and again"""
     _children: Expendable = field(default_factory=Expendable)
     _errands: Errands = field(default_factory=lambda: Errands("firsttoken-pystack", most=2))
+    _reading: Errands = field(default_factory=lambda: Errands("firsttoken-source", most=2))
 
     async def take(self, targets: Iterable[ProcessKey], round: int, deadline: float = DEADLINE) -> list[Stacks]:
         """One `Stacks` for each target, in their order, within about `deadline` seconds for every four of them."""
@@ -85,6 +87,7 @@ class StackTaker:
                 threads, error = parse_dump(answer.output, key.pid)
                 if threads:
                     stack = Stacks(process=key, round=round, threads=tuple(marked(thread) for thread in threads), tool="py-spy")
+                    stack = await self._name_ops(stack, answer.output, until - loop.time())
                     await self._name_locks(stack, until - loop.time())
                     return stack
             else:
@@ -97,6 +100,16 @@ class StackTaker:
     async def _ask(self, pid: int, seconds: float, *more: str) -> Outcome:
         assert self.py_spy is not None, "asked only where there is one"
         return await self._children.run((self.py_spy, "dump", "--nonblocking", "--json", *more, "--pid", str(pid)), seconds)
+
+    async def _name_ops(self, stack: Stacks, raw: bytes, seconds: float) -> Stacks:
+        """Threads in a native operation that no frame explains, with the operation that their generated code calls."""
+        if seconds < _PAUSE or not any(calls_op(thread.frames) for thread in stack.threads):
+            return stack
+        calls = OpCalls(self.procfs, stack.process.pid)
+        errand = self._reading.send(lambda: parse_dump(raw, stack.process.pid, calls)[0])
+        if errand is None or not await asyncio.to_thread(errand.wait, min(seconds, 1.0)) or not errand.result:
+            return stack
+        return replace(stack, threads=tuple(marked(thread) for thread in errand.result))
 
     async def _name_locks(self, stack: Stacks, seconds: float) -> None:
         """The paths of locks that threads poll, from the variables of the polling functions."""
@@ -129,13 +142,16 @@ def find_py_spy() -> str | None:
     return str(beside) if os.access(beside, os.X_OK) else shutil.which("py-spy")
 
 
-def parse_dump(raw: bytes, pid: int) -> tuple[tuple[ThreadStack, ...], str]:
-    """py-spy's JSON → threads, main one first, and what is wrong where there are none. Never raises."""
+def parse_dump(raw: bytes, pid: int, calls: OpCalls | None = None) -> tuple[tuple[ThreadStack, ...], str]:
+    """py-spy's JSON → threads, main one first, and what is wrong where there are none. Never raises.
+
+    `calls`: names what generated code calls; reads files then.
+    """
     try:
         rows = json.loads(raw)
     except (ValueError, RecursionError):
         return (), "py-spy's answer is no JSON"
-    found = [thread for row in rows[:_MOST_THREADS] if (thread := _thread(row, pid)) is not None] if isinstance(rows, list) else []
+    found = [thread for row in rows[:_MOST_THREADS] if (thread := _thread(row, pid, calls)) is not None] if isinstance(rows, list) else []
     if not found:
         return (), "py-spy found no Python thread"
     if not any(thread.main for thread in found):  # it lists the newest first
@@ -174,7 +190,7 @@ def file_name(path: str, short: str | None = None) -> str:
     return cut if cut != path or path.startswith("<") else short or path
 
 
-def _thread(row: Any, pid: int) -> ThreadStack | None:
+def _thread(row: Any, pid: int, calls: OpCalls | None = None) -> ThreadStack | None:
     if not isinstance(row, dict):
         return None
     name, frames = row.get("thread_name"), row.get("frames")
@@ -183,9 +199,21 @@ def _thread(row: Any, pid: int) -> ThreadStack | None:
         tid=tid,
         name=name if isinstance(name, str) else None,
         main=tid == pid or name == "MainThread",
-        frames=tuple(frame for one in (frames[:_MOST_FRAMES] if isinstance(frames, list) else ()) if (frame := _frame(one)) is not None),
+        frames=tuple(_frames(frames[:_MOST_FRAMES] if isinstance(frames, list) else (), calls)),
         active=bool(row.get("active")) if isinstance(row.get("active"), bool) else None,
     )
+
+
+def _frames(rows: Iterable[Any], calls: OpCalls | None) -> Iterable[Frame]:
+    inner: Frame | None = None
+    for row in rows:
+        frame = _frame(row)
+        if frame is None:
+            continue
+        if calls is not None and inner is not None and (op := calls.between(inner, row["filename"], frame)) is not None:
+            yield op
+        yield frame
+        inner = frame
 
 
 def _frame(row: Any) -> Frame | None:

@@ -10,12 +10,15 @@ from typing import Any
 import msgspec
 
 from firsttoken import __version__
-from firsttoken.history.runs import RunFolder, create
+from firsttoken.history.attempts import PostMortem, latest, post_mortem
+from firsttoken.history.runs import RunFolder, create, runs
 from firsttoken.launch.spec import LaunchSpec
 from firsttoken.launch.start import KeeperHandle, StartError, start_keeper
 from firsttoken.model.codec import encode
 from firsttoken.model.events import Body, Event, LaunchFailed, Planned
 from firsttoken.model.plan import Plan, Policy
+from firsttoken.session.surroundings import surroundings
+from firsttoken.session.tend import run_state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,13 +47,15 @@ class LaunchRefused(Exception):
 
 def launch(asked: Asked) -> tuple[RunFolder, KeeperHandle]:
     """Starts the server under a keeper. OSError where no run folder can be made; LaunchRefused where the command cannot be started."""
+    before = _before(asked.plan)
     folder = create(asked.plan.engine or os.path.basename(asked.argv[0]), datetime.now(UTC))
-    folder.write_json("spec.json", _spec_json(asked))
+    folder.write_json("spec.json", _spec_json(asked, before))
     spec = LaunchSpec(
         run=folder.name,
         node=os.uname().nodename,
         argv=asked.argv,
         shown_argv=asked.plan.command,
+        attempt=before.attempt if before is not None else 1,
         env=dict(asked.env),
         mark=asked.mark,
         pipe=asked.pipe,
@@ -66,7 +71,15 @@ def launch(asked: Asked) -> tuple[RunFolder, KeeperHandle]:
         raise LaunchRefused(str(error), error.code, folder) from error
 
 
-def _spec_json(asked: Asked) -> dict[str, Any]:
+def _before(plan: Plan) -> PostMortem | None:
+    """Of the attempt before this one, where it was killed and could not say so."""
+    found = latest(runs(), plan.command, os.uname().nodename, time.time())
+    if found is None or run_state(found[0]) in ("running", "left"):
+        return None
+    return post_mortem(found[1])
+
+
+def _spec_json(asked: Asked, before: PostMortem | None) -> dict[str, Any]:
     return {
         "command": list(asked.plan.command),
         "cwd": os.getcwd(),
@@ -75,6 +88,9 @@ def _spec_json(asked: Asked) -> dict[str, Any]:
         "api_key_env": asked.api_key_env,
         "on_observer_death": asked.on_observer_death,
         "firsttoken": __version__,
+        "attempt": before.attempt if before is not None else 1,
+        "previous": {"run": before.run, "text": before.text} if before is not None else None,
+        **surroundings({**os.environ, **asked.env}),
     }
 
 

@@ -203,8 +203,8 @@ class Story:
     def look(self, poses: Mapping[int, Pose], order: Sequence[int] | None = None, *, mixed: bool = False) -> "Story":
         """One round: the places of all, then their stacks, or (`mixed`) both of one process after the other. Keys are pids."""
         self.round = max(self.round, self.state.closeup.round) + 1
-        places = [poses[pid].places(self._key(pid), self.round) for pid in order or poses]
-        stacks = [poses[pid].stack(self._key(pid), self.round) for pid in order or poses]
+        places = [poses[pid].places(self.process(pid), self.round) for pid in order or poses]
+        stacks = [poses[pid].stack(self.process(pid), self.round) for pid in order or poses]
         told: list[Body] = [one for pair in zip(stacks, places, strict=True) for one in pair] if mixed else [*places, *stacks]
         return self.tell(*told)
 
@@ -216,7 +216,7 @@ class Story:
                 self.look(poses, order, mixed=mixed)
         return self
 
-    def _key(self, pid: int) -> ProcessKey:
+    def process(self, pid: int) -> ProcessKey:
         member = self.state.members.get(pid)
         return member.process if member is not None else key(pid)
 

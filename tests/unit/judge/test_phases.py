@@ -3,6 +3,7 @@
 from story import Story, plan, ranks
 
 from firsttoken.judge import phases
+from firsttoken.model.plan import Sizes
 from firsttoken.model.words import Edge, Phase
 
 
@@ -80,3 +81,22 @@ def test_the_order_is_the_profiles() -> None:
     order = (Phase.PROCESS_START, Phase.COMPILE, Phase.KV_CACHE, Phase.LISTENING, Phase.FIRST_TOKEN)
     story = Story().launch(plan(phases=order)).line(Phase.COMPILE).line(Phase.KV_CACHE)
     assert [time.phase for time in phases.times(story.state.book, 1)] == [Phase.PROCESS_START, Phase.COMPILE, Phase.KV_CACHE]
+
+
+def test_a_followers_ranks_are_not_the_first_ones() -> None:
+    """The second node of two: nobody waits here for ranks that log elsewhere."""
+    story = Story().launch(plan(sizes=Sizes(tp=8, world=8, nodes=2, node_rank=1, ranks_here=4)))
+    for rank in (4, 5, 6, 7):
+        story.line(Phase.DISTRIBUTED_INIT, rank=rank).line(Phase.DISTRIBUTED_INIT, Edge.END, rank=rank).line(Phase.WEIGHTS, rank=rank)
+    assert phase(story) is Phase.WEIGHTS
+    assert phases.behind(story.state.book, 4) == ()
+    for rank in (4, 5, 7):
+        story.line(Phase.WEIGHTS, Edge.END, rank=rank).line(Phase.KV_CACHE, rank=rank)
+    assert (phase(story), phases.behind(story.state.book, 4)) == (Phase.WEIGHTS, (6,))
+
+
+def test_a_followers_rank_that_has_not_logged_yet_is_behind() -> None:
+    story = Story().launch(plan(sizes=Sizes(tp=8, world=8, nodes=2, node_rank=1, ranks_here=4))).line(Phase.CONFIG)
+    for rank in (5, 6, 7):
+        story.line(Phase.DISTRIBUTED_INIT, rank=rank)
+    assert phases.behind(story.state.book, 4) == (4,)

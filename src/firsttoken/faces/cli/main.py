@@ -21,6 +21,8 @@ COMMANDS = {
     "logs": "a run's raw server output",
     "stop": "end a run and everything that it started",
     "cleanup": "end what killed runs left behind",
+    "stacks": "where every process of a run, or of a pid, stands now",
+    "diff": "what differs between two runs: it worked yesterday",
     "explain": "what happened, and why: of a run, a log, or files attached to a bug report",
     "replay": "judge a recorded run again",
     "history": "past runs, and pruning them",

@@ -114,6 +114,8 @@ def command(
         view = None if as_json or events or quiet or use_stdin else live_view_on(words, prints=not detach)
         said = signposts.said = _sayer(view or words)
         said(f"run {folder.name} (pid {keeper.server.pid}) in {folder.path}")
+        if (previous := folder.spec().get("previous")) is not None:
+            said(previous["text"])
         output = words if as_json or events else view if view is not None and view.shares_stdout else out
 
         def changed(result: Result) -> None:

@@ -1,0 +1,140 @@
+"""Looks and postures: what counts as the same place, and how rounds are kept."""
+
+from dataclasses import replace
+
+from story import Pose, Story, key, polls, rank_pid, sleeps, thread, wait_for
+
+from firsttoken.judge.closeup import KEPT, Closeup, Look, forget, main_place, main_stack, main_waits, noted, posture, same_for
+from firsttoken.model.events import Places, Stacks
+from firsttoken.model.stillness import Frame, ThreadPlace, ThreadStack, WaitKind
+from firsttoken.model.words import Verdict
+
+P = key(200)
+
+
+def look(pose: Pose, number: int = 1) -> Look:
+    return Look(round=number, at=float(number), places=pose.places(P, number), stacks=pose.stack(P, number))
+
+
+def native(*frames: Frame) -> Look:
+    return Look(round=1, at=1.0, stacks=Stacks(process=P, round=1, threads=(ThreadStack(tid=1, main=True, frames=frames),)))
+
+
+def test_places_and_stacks_of_one_round_make_one_look() -> None:
+    pose = Pose()
+    closeup = noted(noted(Closeup(), pose.places(P, 1), 5.0), pose.stack(P, 1), 5.5)
+    (only,) = closeup.looks[P.pid]
+    assert (only.round, only.at) == (1, 5.0)
+    assert only.places is not None
+    assert only.stacks is not None
+    assert (closeup.round, closeup.at) == (1, 5.0)
+
+
+def test_the_order_of_places_and_stacks_does_not_matter() -> None:
+    pose = Pose()
+    one = noted(noted(Closeup(), pose.places(P, 1), 5.0), pose.stack(P, 1), 5.0)
+    assert one == noted(noted(Closeup(), pose.stack(P, 1), 5.0), pose.places(P, 1), 5.0)
+
+
+def test_only_the_last_rounds_are_kept_oldest_first() -> None:
+    closeup = Closeup()
+    for number in range(1, 12):
+        closeup = noted(noted(closeup, Pose().places(P, number), float(number)), Pose().stack(P, number), float(number))
+    assert [one.round for one in closeup.looks[P.pid]] == list(range(12 - KEPT, 12))
+    assert (closeup.round, closeup.at) == (11, 11.0)
+
+
+def test_a_round_counts_once_it_is_whole() -> None:
+    a, b, closeup = key(200), key(201), Closeup()
+    for body in (Pose().places(a, 1), Pose().places(b, 1), Pose().stack(a, 1)):
+        closeup = noted(closeup, body, 1.0)
+        assert closeup.looks == {}
+    assert set(noted(closeup, Pose().stack(b, 1), 1.0).looks) == {200, 201}
+
+
+def test_the_time_of_a_round_is_that_of_its_first_event() -> None:
+    closeup = noted(noted(Closeup(), Pose().places(P, 3), 7.0), Pose().places(key(201), 3), 9.0)
+    assert closeup.at == 7.0
+
+
+def test_forgetting_keeps_the_number_of_the_round() -> None:
+    closeup = forget(noted(Closeup(), Pose().places(P, 4), 1.0))
+    assert (closeup.looks, closeup.round, closeup.at) == ({}, 4, None)
+    assert noted(closeup, Pose().places(P, 4), 8.0).at == 8.0
+
+
+def test_the_innermost_line_and_the_tool_do_not_change_a_posture() -> None:
+    assert posture(look(Pose(), 1)) == posture(look(Pose(), 2))
+
+
+def test_another_line_further_out_another_function_or_another_depth_is_another_posture() -> None:
+    usual = posture(look(Pose()))
+    assert posture(look(Pose(line=2))) != usual
+    assert posture(look(Pose(where="elsewhere"))) != usual
+    assert posture(native(Frame("inner", "a.py", 1))) != posture(native(Frame("inner", "a.py", 1), Frame("main", "c.py", 3)))
+
+
+def test_moving_native_leaves_are_another_posture() -> None:
+    assert posture(native(Frame("dgemm", "libblas.so", 0, True))) != posture(native(Frame("memcpy", "libc.so", 0, True)))
+
+
+def test_without_a_stack_the_place_in_the_kernel_is_the_posture() -> None:
+    blind = Pose(stacks=False, wchan="pipe_read")
+    assert posture(look(blind)) == posture(look(blind, 2))
+    assert posture(look(blind)) != posture(look(replace(blind, wchan="futex_wait")))
+    assert posture(look(blind)) != posture(look(replace(blind, state="R")))
+
+
+def test_with_a_stack_the_place_does_not_matter() -> None:
+    """A loop that polls is now asleep and now awake."""
+    assert posture(look(Pose(state="S"))) == posture(look(Pose(state="R")))
+
+
+def test_the_same_for_counts_the_last_looks_only() -> None:
+    a, b = look(Pose()), look(Pose(line=9))
+    assert same_for((b, a, a), 2)
+    assert not same_for((a, a, b), 2)
+    assert not same_for((b, a, a), 3)
+    assert not same_for((a,), 2)
+    assert not same_for((), 1)
+
+
+def test_the_main_threads_own_waits_come_before_those_of_others() -> None:
+    mine, other = wait_for(WaitKind.FILE_LOCK, "/lock"), wait_for(WaitKind.POLL, "events", tid=901)
+    assert [wait.what for wait in main_waits(look(Pose(waits=(other, mine), threads=(thread(901),))))] == ["/lock"]
+    assert [wait.what for wait in main_waits(look(Pose(waits=(other,), threads=(thread(901),))))] == ["events"]
+
+
+def test_what_was_not_looked_at_has_no_place_no_stack_and_no_waits() -> None:
+    nothing = Look(round=1, at=1.0)
+    assert (main_place(nothing), main_stack(nothing), main_waits(nothing)) == (None, None, ())
+    empty = Look(round=1, at=1.0, places=Places(process=P, round=1), stacks=Stacks(process=P, round=1))
+    assert (main_place(empty), main_stack(empty), main_waits(empty)) == (None, None, ())
+
+
+def test_a_stack_without_frames_is_none() -> None:
+    assert main_stack(Look(round=1, at=1.0, stacks=Stacks(process=P, round=1, threads=(ThreadStack(tid=1, main=True),)))) is None
+
+
+def test_a_thread_that_is_not_the_main_one_tells_no_place() -> None:
+    assert main_place(Look(round=1, at=1.0, places=Places(process=P, round=1, threads=(ThreadPlace(tid=5),)))) is None
+
+
+def test_looks_that_saw_nothing_are_not_the_same_place() -> None:
+    blind = look(Pose(blind=True))
+    unreadable = look(Pose(stacks=False, wchan=None))
+    assert not same_for((blind, blind, blind), 2)
+    assert not same_for((unreadable, unreadable, unreadable), 2)
+
+
+def test_a_rank_that_is_not_done_with_a_command_is_behind_those_that_are() -> None:
+    idle = Pose(doing="queue", where="command queue", wchan="ep_poll", waits=(wait_for(WaitKind.POLL, "events"),))
+    story = Story().crew(2).watch(20, {100: polls(), rank_pid(0): idle, rank_pid(1): sleeps()})
+    assert (story.state.decision.verdict, story.state.decision.behind) == (Verdict.HUNG, (1,))
+    assert "rank 0 waits for rank 1 in command queue" in story.state.decision.reason
+
+
+def test_ranks_that_are_all_done_are_not_behind() -> None:
+    idle = Pose(doing="queue", where="command queue", wchan="ep_poll", waits=(wait_for(WaitKind.POLL, "events"),))
+    story = Story().crew(2).watch(8, {100: polls(), rank_pid(0): idle, rank_pid(1): idle})
+    assert story.state.decision.behind == ()

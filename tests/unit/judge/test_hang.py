@@ -1,0 +1,407 @@
+"""Each verdict that rests on close looks, by the story that leads to it: what is proven, by when, and what never is."""
+
+from dataclasses import replace
+
+import pytest
+from story import ROOT, Pose, Story, collective, key, lock_of, plan, polls, rank_pid, sleeps, thread, wait_for
+
+from firsttoken.judge.hang import Proof
+from firsttoken.model.events import MemberSeen
+from firsttoken.model.plan import Sizes
+from firsttoken.model.process import Member, RankTag
+from firsttoken.model.stillness import WaitKind
+from firsttoken.model.words import Phase, Verdict
+
+BYSTANDER = key(4242)
+
+
+def verdict(story: Story) -> Verdict:
+    return story.state.decision.verdict
+
+
+def behind(story: Story) -> tuple[int, ...]:
+    return story.state.decision.behind
+
+
+def hang(story: Story) -> Proof:
+    proof = story.state.decision.hang
+    assert proof is not None, story.state.decision.reason
+    return proof
+
+
+def poses(n: int, changed: dict[int, Pose], others: Pose | None = None) -> dict[int, Pose]:
+    """Main process and `n` ranks: all in one collective but those that are `changed`."""
+    return {ROOT.pid: polls()} | {rank_pid(rank): changed.get(rank, others or collective()) for rank in range(n)}
+
+
+def first_at(story: Story, wanted: Verdict, told: dict[int, Pose], within: int = 60) -> float:
+    """Sampled seconds without a strong signal at which the verdict is told for the first time."""
+    for _ in range(within):
+        story.watch(1, told)
+        if verdict(story) is wanted:
+            return story.state.motion.still
+    raise AssertionError(f"still {verdict(story)} after {within} s: {story.state.decision.reason}")
+
+
+STORE = Pose(doing="rendezvous", where="store wait", waits=(wait_for(WaitKind.SOCKET, "127.0.0.1:29500", ROOT),))
+STOPPED = Pose(state="T", where="native call", wchan="do_signal_stop", waits=(wait_for(WaitKind.STOPPED, "SIGCONT"),))
+
+
+@pytest.mark.parametrize("skipped", [0, 2, 3])
+def test_a_rank_that_left_out_a_collective_hangs_the_others_and_is_named(skipped: int) -> None:
+    story = Story().crew(4)
+    assert first_at(story, Verdict.HUNG, poses(4, {skipped: STORE})) <= 15
+    assert behind(story) == (skipped,)
+    assert f"wait for rank {skipped} in all_reduce" in story.state.decision.reason
+
+
+def test_two_ranks_that_each_hold_the_lock_the_other_wants_are_a_deadlock() -> None:
+    told = poses(4, {2: lock_of(key(rank_pid(3)), "/cache/a"), 3: lock_of(key(rank_pid(2)), "/cache/b")})
+    story = Story().crew(4)
+    assert first_at(story, Verdict.HUNG, told) <= 8
+    assert behind(story) == (2, 3)
+    assert {edge.what for edge in hang(story).cycle} == {"/cache/a", "/cache/b"}
+    assert "deadlock" in story.state.decision.reason
+
+
+def test_a_fifo_without_a_writer_is_hung_and_the_file_named() -> None:
+    fifo = Pose(doing="file_read", where="read shard", waits=(wait_for(WaitKind.FIFO, "/models/x/shard-3", nobody=True),))
+    story = Story().crew(2).watch(12, poses(2, {1: fifo}))
+    assert (verdict(story), behind(story)) == (Verdict.HUNG, (1,))
+    assert "/models/x/shard-3, and nobody has its other end" in story.state.decision.reason
+
+
+def test_a_child_that_does_nothing_is_named() -> None:
+    story = Story().crew(2).member(250, "sleep infinity").seconds(1)
+    waits = Pose(doing="child", where="wait for a child", waits=(wait_for(WaitKind.CHILD, "pid 250", key(250)),))
+    told = poses(2, {1: waits}) | {250: Pose(where="pause", wchan="sigsuspend", waits=(wait_for(WaitKind.SIGNAL, "a signal"),))}
+    story.watch(20, told)
+    assert (verdict(story), behind(story)) == (Verdict.HUNG, (1,))
+    assert "sleep (pid 250)" in story.state.decision.reason
+    root = hang(story).root
+    assert root is not None
+    assert root.process == key(250)
+
+
+def test_a_child_at_work_without_a_trace_is_not_hung() -> None:
+    story = Story().crew(2).member(250, "compiler").seconds(1)
+    waits = Pose(doing="child", where="wait for a child", waits=(wait_for(WaitKind.CHILD, "pid 250", key(250)),))
+    story.watch(60, poses(2, {1: waits}) | {250: Pose(state="R", where="optimise")})
+    assert verdict(story) is Verdict.STALLED
+    assert behind(story) == (1,)
+
+
+def test_a_stopped_process_is_hung_after_seven_seconds_and_not_before() -> None:
+    story = Story().crew(2)
+    story.others[rank_pid(1)] = story.others[rank_pid(1)]._replace(state="T")
+    story.watch(7, poses(2, {1: STOPPED}))
+    assert verdict(story) is not Verdict.HUNG
+    story.watch(2, poses(2, {1: STOPPED}))
+    assert (verdict(story), behind(story)) == (Verdict.HUNG, (1,))
+    assert f"kill -CONT {rank_pid(1)}" in story.state.decision.reason
+
+
+def test_a_short_stop_is_never_hung() -> None:
+    story = Story().crew(2)
+    seen = set()
+    for _ in range(5):
+        story.others[rank_pid(1)] = story.others[rank_pid(1)]._replace(state="T")
+        for _ in range(5):
+            story.watch(1, poses(2, {1: STOPPED}))
+            seen.add(verdict(story))
+        story.others[rank_pid(1)] = story.others[rank_pid(1)]._replace(state="S")
+        story.seconds(3, work=100_000)
+        seen.add(verdict(story))
+    assert Verdict.HUNG not in seen
+
+
+def test_a_lock_that_a_bystander_holds_is_waited_for_and_its_holder_named() -> None:
+    story = Story().crew(4).watch(60, poses(4, {3: lock_of(BYSTANDER)}))
+    assert (verdict(story), behind(story)) == (Verdict.WAITING, (3,))
+    assert hang(story).root_outside == {
+        "process": {"node": "node", "pid": 4242, "start": 4242},
+        "title": "process 4242",
+        "in_run": False,
+    }
+    assert "held by pid 4242" in story.state.decision.reason
+
+
+def test_a_lock_of_another_machine_is_waited_for() -> None:
+    far = Pose(doing="lock", where="flock", waits=(wait_for(WaitKind.FILE_LOCK, "/nfs/lock", observable=False),))
+    assert verdict(Story().crew(2).watch(60, poses(2, {1: far}))) is Verdict.WAITING
+
+
+def test_an_address_that_does_not_answer_is_waited_for() -> None:
+    connect = Pose(doing="sleep_retry", where="connect", waits=(wait_for(WaitKind.CONNECT, "10.0.0.9:29500", observable=False),))
+    story = Story().crew(2).watch(60, poses(2, {1: connect}))
+    assert (verdict(story), behind(story)) == (Verdict.WAITING, (1,))
+    assert "10.0.0.9:29500" in story.state.decision.reason
+
+
+@pytest.mark.parametrize("doing", ["sleep_retry", "network"])
+def test_a_loop_that_tries_again_and_again_is_waited_for(doing: str) -> None:
+    told = poses(2, {1: replace(sleeps(), doing=doing, where="download")})
+    story = Story().crew(2).watch(60, told)
+    assert (verdict(story), behind(story)) == (Verdict.WAITING, (1,))
+    assert "tries again and again in download" in story.state.decision.reason
+
+
+def test_a_rank_that_never_came_is_waited_for_by_name() -> None:
+    story = Story().crew(3, world=4)
+    assert first_at(story, Verdict.WAITING, poses(3, {}, collective("process group init", doing="rendezvous"))) <= 8
+    assert behind(story) == (3,)
+    assert "3 of 4 ranks wait in process group init for rank 3, which has not joined" in story.state.decision.reason
+
+
+def test_ranks_of_another_node_are_waited_for_never_hung() -> None:
+    story = Story()
+    story.launch(plan(sizes=Sizes(tp=8, world=8, nodes=2, node_rank=1, ranks_here=4))).member(ROOT.pid, "engine serve")
+    for rank in (4, 5, 6, 7):
+        story.member(rank_pid(rank), rank=rank)
+    story.seconds(3, work=100_000).watch(120, {ROOT.pid: polls()} | {rank_pid(rank): collective() for rank in (4, 5, 6, 7)})
+    assert (verdict(story), behind(story)) == (Verdict.WAITING, (0, 1, 2, 3))
+
+
+def test_chatter_does_not_hide_a_hang() -> None:
+    blocked = Pose(doing="queue", where="message block", waits=(wait_for(WaitKind.FUTEX, "a lock in shared memory"),))
+    story, told = Story().crew(2), poses(2, {1: blocked})
+    for _ in range(4):
+        story.watch(5, told)
+        story.sample = story.sample._replace(rw_bytes=story.sample.rw_bytes + 269)
+    assert (verdict(story), behind(story)) == (Verdict.HUNG, (1,))
+
+
+@pytest.mark.parametrize("doing", ["cuda_sync", "spin"])
+def test_a_known_spin_that_others_wait_for_is_hung_only_after_long(doing: str) -> None:
+    spin = Pose(state="R", doing=doing, where="device synchronise")
+    story = Story().crew(4)
+    assert 25 <= first_at(story, Verdict.HUNG, poses(4, {1: spin})) <= 30
+    assert behind(story) == (1,)
+    assert "spins in device synchronise" in story.state.decision.reason
+
+
+def test_a_known_spin_needs_five_looks() -> None:
+    spin = Pose(state="R", doing="cuda_sync", where="device synchronise")
+    story = Story().crew(2).seconds(30)
+    for _ in range(4):
+        story.seconds(2).look(poses(2, {1: spin}))
+    assert verdict(story) is Verdict.STALLED
+    assert verdict(story.seconds(2).look(poses(2, {1: spin}))) is Verdict.HUNG
+
+
+def test_a_known_spin_for_which_nobody_waits_is_stalled() -> None:
+    spin = Pose(state="R", doing="cuda_sync", where="device synchronise")
+    assert verdict(Story().crew(1).watch(100, {ROOT.pid: polls(), rank_pid(0): spin})) is Verdict.STALLED
+
+
+@pytest.mark.parametrize("doing", [None, "compile", "compute"])
+def test_a_busy_rank_in_code_that_is_not_known_to_spin_is_stalled_never_hung(doing: str | None) -> None:
+    story, seen = Story().crew(4), set()
+    for _ in range(100):
+        story.watch(1, poses(4, {2: Pose(state="R", doing=doing, where="native call")}))
+        seen.add(verdict(story))
+    assert Verdict.HUNG not in seen
+    assert (verdict(story), behind(story)) == (Verdict.STALLED, (2,))
+    assert "busy in native call, no visible progress" in story.state.decision.reason
+
+
+def test_a_single_busy_rank_is_stalled() -> None:
+    story = Story().crew(1).watch(60, {ROOT.pid: polls(), rank_pid(0): Pose(state="R", where="eigvals")})
+    assert verdict(story) is Verdict.STALLED
+    assert "busy" in story.state.decision.reason
+
+
+def test_a_busy_rank_is_not_stalled_before_its_time() -> None:
+    story = Story().crew(1).watch(10, {ROOT.pid: polls(), rank_pid(0): Pose(state="R", where="eigvals")})
+    assert verdict(story) is Verdict.STARTING
+
+
+def test_a_rank_that_sleeps_needs_longer_than_one_that_is_blocked() -> None:
+    blocked = Pose(where="get", waits=(wait_for(WaitKind.PIPE, "pipe:[1]", nobody=True),))
+    asleep_at = first_at(Story().crew(2), Verdict.HUNG, poses(2, {1: sleeps()}))
+    blocked_at = first_at(Story().crew(2), Verdict.HUNG, poses(2, {1: blocked}))
+    assert blocked_at < asleep_at
+    assert asleep_at >= 12
+
+
+def test_one_look_alone_proves_nothing() -> None:
+    told = poses(4, {2: lock_of(key(rank_pid(3))), 3: lock_of(key(rank_pid(2)))})
+    assert Story().crew(4).seconds(10).look(told).state.decision.hang is None
+    assert Story().crew(4).seconds(10).look(poses(4, {3: lock_of(BYSTANDER)})).state.decision.hang is None
+    assert Story().crew(3, world=4).seconds(10).look(poses(3, {})).state.decision.hang is None
+
+
+def test_looks_within_the_first_seconds_of_stillness_prove_nothing() -> None:
+    story = Story().crew(4).seconds(3)
+    for _ in range(5):
+        story.look(poses(4, {2: lock_of(key(rank_pid(3))), 3: lock_of(key(rank_pid(2)))}))
+    assert story.state.decision.hang is None
+
+
+@pytest.mark.parametrize("signal", ["counters", "log", "born"])
+def test_what_moves_in_between_resets_the_proof(signal: str) -> None:
+    story, told = Story().crew(4), poses(4, {3: STORE})
+    story.watch(8, told)
+    match signal:
+        case "counters":
+            story.seconds(1, work=100_000)
+        case "log":
+            story.seconds(1, log=1)
+        case _:
+            story.tell(MemberSeen(member=Member(process=key(900), parent=ROOT.pid, title="cc1plus"))).seconds(1)
+    assert story.state.closeup.looks == {}
+    assert verdict(story) is Verdict.STARTING
+    story.seconds(4).look(told)
+    assert verdict(story) is not Verdict.HUNG
+    assert verdict(story.watch(20, told)) is Verdict.HUNG
+
+
+def test_a_rank_whose_posture_changes_is_not_hung() -> None:
+    story, seen = Story().crew(4), set()
+    for second in range(40):
+        story.watch(1, poses(4, {3: replace(sleeps(), line=second)}))
+        seen.add(verdict(story))
+    assert Verdict.HUNG not in seen
+
+
+def test_the_innermost_line_may_jitter() -> None:
+    """A poll loop stands now on one of its lines, now on another; the story's looks differ in just that."""
+    assert verdict(Story().crew(2).watch(20, poses(2, {1: STORE}))) is Verdict.HUNG
+
+
+def test_a_process_that_got_the_pid_of_a_dead_one_is_not_taken_for_it() -> None:
+    story = Story().crew(2).watch(20, poses(2, {1: STORE}))
+    assert verdict(story) is Verdict.HUNG
+    story.tell(MemberSeen(member=Member(process=key(rank_pid(1))._replace(start=99), parent=100, title="x", tag=RankTag(rank=1))))
+    assert story.state.decision.hang is None or behind(story) != (1,) or verdict(story) is not Verdict.HUNG
+
+
+def test_ranks_whose_titles_do_not_tell_are_known_by_what_the_log_told() -> None:
+    story = Story().launch(plan(sizes=Sizes(tp=2, world=2, ranks_here=2))).member(ROOT.pid)
+    for rank in (0, 1):
+        story.member(rank_pid(rank), "python")
+    story.seconds(3, work=100_000)
+    story.state = replace(story.state, told_ranks={rank_pid(0): 0, rank_pid(1): 1})
+    story.watch(20, poses(2, {1: STORE}))
+    assert (verdict(story), behind(story)) == (Verdict.HUNG, (1,))
+
+
+def test_while_our_request_is_under_way_the_hang_is_told_as_unserving() -> None:
+    story = Story().crew(2).listen().ready_line().ask().watch(9, poses(2, {1: STORE}))
+    assert verdict(story) is Verdict.STARTING
+    story.watch(20, poses(2, {1: STORE}))
+    assert (verdict(story), behind(story)) == (Verdict.UNSERVING, (1,))
+    assert "rank 1" in story.state.decision.reason
+
+
+# what cannot be seen, or may be at work, is never hung
+
+
+def test_what_cannot_be_seen_proves_nothing() -> None:
+    story = Story().crew(2).watch(100, {pid: Pose(blind=True) for pid in (ROOT.pid, rank_pid(0), rank_pid(1))})
+    assert verdict(story) is Verdict.STALLED
+
+
+def test_a_thread_state_without_its_place_and_stack_proves_nothing() -> None:
+    """As in a container that may neither trace nor read wchan."""
+    told = {pid: Pose(wchan=None, stacks=False) for pid in (ROOT.pid, rank_pid(0), rank_pid(1))}
+    assert verdict(Story().crew(2).watch(100, told)) is Verdict.STALLED
+
+
+def test_a_main_thread_that_waits_for_a_thread_at_work_is_not_hung() -> None:
+    busy = thread(901, state="R", doing="compile", where="llvm")
+    waits = Pose(doing="compile", where="compile", waits=(wait_for(WaitKind.FUTEX, "a lock in its own memory"),), threads=(busy,))
+    assert verdict(Story().crew(4).watch(100, poses(4, {2: waits}))) is Verdict.STALLED
+    assert verdict(Story().crew(1).watch(100, {ROOT.pid: polls(), rank_pid(0): waits})) is Verdict.STALLED
+
+
+def test_a_main_process_that_polls_while_an_untitled_child_computes_is_not_hung() -> None:
+    story, seen = Story().crew(0), set()
+    story.member(300, "worker")
+    for second in range(60):
+        story.watch(1, {ROOT.pid: polls(), 300: Pose(state="R", where="compute", line=second // 3)})
+        seen.add(verdict(story))
+    assert Verdict.HUNG not in seen
+
+
+def test_a_main_process_that_polls_while_an_untitled_child_grinds_is_not_hung() -> None:
+    story = Story().crew(0).member(300, "worker")
+    assert verdict(story.watch(100, {ROOT.pid: polls(), 300: Pose(state="R", where="eigvals")})) is Verdict.STALLED
+
+
+def test_the_others_must_stand_still_too() -> None:
+    story, seen = Story().crew(4), set()
+    for second in range(40):
+        moving = collective(line=second)
+        story.watch(1, poses(4, {3: lock_of(key(260))} | {rank: moving for rank in range(3)}))
+        seen.add(verdict(story))
+    assert Verdict.HUNG not in seen
+
+
+def test_a_lock_of_a_member_that_was_not_looked_at_is_no_proof() -> None:
+    story = Story().crew(2).member(260, "helper").seconds(1)
+    assert verdict(story.watch(60, poses(2, {1: lock_of(key(260))}))) is not Verdict.HUNG
+
+
+def test_a_peer_on_another_node_is_not_taken_for_the_local_process_with_its_pid() -> None:
+    far = replace(STORE, waits=(wait_for(WaitKind.SOCKET, "10.0.0.2:29500", key(rank_pid(0), "other"), in_run=True, observable=False),))
+    story = Story().crew(2).watch(60, poses(2, {1: far}))
+    assert (verdict(story), behind(story)) == (Verdict.WAITING, (1,))
+
+
+def test_a_traced_process_waits_for_its_tracer() -> None:
+    story = Story().crew(2)
+    story.others[rank_pid(1)] = story.others[rank_pid(1)]._replace(state="t")
+    traced = Pose(state="t", wchan="ptrace_stop", waits=(wait_for(WaitKind.TRACED, "its tracer, pid 4242", BYSTANDER),))
+    story.watch(60, poses(2, {1: traced}))
+    assert (verdict(story), behind(story)) == (Verdict.WAITING, (1,))
+    assert "kill -CONT" not in story.state.decision.reason
+
+
+@pytest.mark.parametrize("kind", [WaitKind.DISK, WaitKind.OTHER])
+def test_a_process_in_uninterruptible_sleep_is_never_hung(kind: WaitKind) -> None:
+    disk = Pose(state="D", doing="file_read", where="read weights", waits=(wait_for(kind, "/models/x (ext4)"),))
+    assert verdict(Story().crew(2).watch(30, poses(2, {1: disk}))) is not Verdict.HUNG
+
+
+def test_a_device_synchronise_that_sleeps_is_not_hung_sooner_than_one_that_spins() -> None:
+    blocked = Pose(doing="cuda_sync", where="device synchronise", waits=(wait_for(WaitKind.POLL, "events"),))
+    story = Story().crew(2)
+    assert first_at(story, Verdict.HUNG, poses(2, {1: blocked})) >= 25
+
+
+def test_fresh_text_counts_at_once_and_not_at_the_next_sample() -> None:
+    story = Story().crew(2).seconds(10).line(Phase.WEIGHTS, rank=1)
+    for _ in range(3):
+        story.look(poses(2, {1: STORE}))
+    assert verdict(story) is Verdict.STARTING
+
+
+def test_a_short_stop_of_a_start_that_stood_still_before_is_never_hung() -> None:
+    story, seen = Story().crew(2), set()
+    story.watch(14, poses(2, {1: Pose(state="R", where="native call")}))
+    story.others[rank_pid(1)] = story.others[rank_pid(1)]._replace(state="T")
+    for _ in range(5):
+        story.watch(1, poses(2, {1: STOPPED}))
+        seen.add(verdict(story))
+    story.others[rank_pid(1)] = story.others[rank_pid(1)]._replace(state="R")
+    story.watch(5, poses(2, {1: Pose(state="R", where="native call")}))
+    assert Verdict.HUNG not in seen | {verdict(story)}
+
+
+def test_of_several_stopped_ranks_the_lowest_is_named_by_its_own_pid() -> None:
+    story = Story().crew(3, order=(2, 1, 0))
+    for rank in (1, 2):
+        story.others[rank_pid(rank)] = story.others[rank_pid(rank)]._replace(state="T")
+    story.watch(10, poses(3, {1: STOPPED, 2: STOPPED}))
+    assert (verdict(story), behind(story)) == (Verdict.HUNG, (1, 2))
+    assert f"rank 1 (pid {rank_pid(1)}) is stopped" in story.state.decision.reason
+
+
+def test_a_hung_verdict_does_not_flicker_while_the_next_look_comes_in() -> None:
+    story = Story().crew(3).watch(20, poses(3, {2: STORE}))
+    assert verdict(story) is Verdict.HUNG
+    number = story.state.closeup.round + 1
+    for pid, pose in poses(3, {2: STORE}).items():
+        story.tell(pose.places(story.process(pid), number))
+        assert verdict(story) is Verdict.HUNG
