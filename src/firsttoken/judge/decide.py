@@ -35,7 +35,7 @@ class _Said(NamedTuple):
 def decide(state: State) -> Decision:
     expected = state.plan.sizes.ranks_here
     phase = phases.current(state.book, expected)
-    said = _ended(state) or _served(state, phase) or _broken(state) or _moving(state, phase)
+    said = _ended(state) or _bereft(state) or _served(state, phase) or _broken(state) or _moving(state, phase)
     return Decision(
         verdict=said.verdict,
         phase=phase,
@@ -94,6 +94,16 @@ def _gone(state: State) -> _Said:
     return _Said(Verdict.UNKNOWN, f"it ended after {when}, before its first token, and how was not seen{_because(state)}", proof)
 
 
+def _bereft(state: State) -> _Said | None:
+    """A rank died, and the server waits on without it."""
+    for death in state.rank_deaths[:1]:
+        if state.now - death.t >= DEATH_GRACE:
+            who = f"rank {death.rank}" if death.rank is not None else "a process of the server"
+            reason = f"{who} (pid {death.pid}) was ended by {signal_name(death.signal)} and the server waits on without it"
+            return _Said(Verdict.CRASHED, reason, behind=_dead(state))
+    return None
+
+
 def _served(state: State, phase: Phase) -> _Said | None:
     serving = state.serving
     if state.ready_at is not None:
@@ -123,11 +133,6 @@ def _served(state: State, phase: Phase) -> _Said | None:
 
 def _broken(state: State) -> _Said | None:
     serving = state.serving
-    for death in state.rank_deaths[:1]:
-        if state.now - death.t >= DEATH_GRACE:
-            who = f"rank {death.rank}" if death.rank is not None else "a process of the server"
-            reason = f"{who} (pid {death.pid}) was ended by {signal_name(death.signal)} and the server waits on without it"
-            return _Said(Verdict.CRASHED, reason, behind=_dead(state))
     if serving.errors and state.now - serving.errors[0][0] >= ERROR_GRACE:
         answer = serving.errors[-1][1]
         told = f"status {answer.status}" if answer.status is not None else answer.error or "no answer"
@@ -204,6 +209,8 @@ def _doing(state: State, phase: Phase) -> str:
         return f"reading and writing {_bytes(state.motion.reading)}/s"
     if state.motion.busy >= 0.5:
         return f"computing ({state.motion.busy:.1f} cores)"
+    if state.motion.still > 2:
+        return f"nothing has moved for {_seconds(state.motion.still)}"
     return "moving: " + ", ".join(state.motion.signals) if state.motion.signals else "just begun"
 
 

@@ -125,6 +125,9 @@ def plan(**changes: object) -> Plan:
     return replace(usual, **changes)  # type: ignore[arg-type]  # tests name the fields
 
 
+_STILL = Sample(100, 1, "S", 0, 0, 0, 0, 0, 0, 0, 1000, 4)
+
+
 @dataclass
 class Story:
     """`t` is the story's clock. Counters of the root move only where `work` says so."""
@@ -132,7 +135,7 @@ class Story:
     state: State = field(default_factory=initial)
     t: float = 0.0
     seq: int = 0
-    sample: Sample = Sample(100, 1, "S", 0, 0, 0, 0, 0, 0, 0, 1000, 4)
+    sample: Sample = _STILL
     others: dict[int, Sample] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     round: int = 0

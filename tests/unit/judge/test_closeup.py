@@ -120,13 +120,6 @@ def test_a_thread_that_is_not_the_main_one_tells_no_place() -> None:
     assert main_place(Look(round=1, at=1.0, places=Places(process=P, round=1, threads=(ThreadPlace(tid=5),)))) is None
 
 
-def test_looks_that_saw_nothing_are_not_the_same_place() -> None:
-    blind = look(Pose(blind=True))
-    unreadable = look(Pose(stacks=False, wchan=None))
-    assert not same_for((blind, blind, blind), 2)
-    assert not same_for((unreadable, unreadable, unreadable), 2)
-
-
 def test_a_rank_that_is_not_done_with_a_command_is_behind_those_that_are() -> None:
     idle = Pose(doing="queue", where="command queue", wchan="ep_poll", waits=(wait_for(WaitKind.POLL, "events"),))
     story = Story().crew(2).watch(20, {100: polls(), rank_pid(0): idle, rank_pid(1): sleeps()})

@@ -153,19 +153,6 @@ def test_a_stop_tells_more_than_a_lock_a_lock_more_than_a_poll_and_all_more_than
     assert len(set(told)) == 5
 
 
-def test_a_peer_on_another_node_is_outside_though_its_pid_is_one_of_ours() -> None:
-    far = Pose(waits=(wait_for(WaitKind.SOCKET, "10.0.0.2:29500", key(201, "other")),))
-    edge = next(edge for edge in edges(nodes({200: far, 201: Pose()})) if edge.waiter.rank == 0)
-    assert edge.to is None
-    assert edge.outside is not None
-
-
-def test_the_cycle_is_told_alike_in_whatever_order_the_looks_came() -> None:
-    ring = {200: waiting(WaitKind.FILE_LOCK, 201), 201: waiting(WaitKind.FILE_LOCK, 202), 202: waiting(WaitKind.FILE_LOCK, 200)}
-    told = [[edge.waiter.rank for edge in cycle(edges(nodes({pid: ring[pid] for pid in order})))] for order in ((200, 201, 202), (202, 200, 201))]
-    assert told[0] == told[1] == [0, 1, 2]
-
-
 def kinds() -> list[Wait]:
     return [wait_for(kind) for kind in WaitKind]
 

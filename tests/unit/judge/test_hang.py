@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from story import ROOT, Pose, Story, collective, key, lock_of, plan, polls, rank_pid, sleeps, thread, wait_for
+from story import ROOT, Pose, Story, collective, key, lock_of, plan, polls, rank_pid, sleeps, wait_for
 
 from firsttoken.judge.hang import Proof
 from firsttoken.model.events import MemberSeen
@@ -89,16 +89,6 @@ def test_a_child_at_work_without_a_trace_is_not_hung() -> None:
     story.watch(60, poses(2, {1: waits}) | {250: Pose(state="R", where="optimise")})
     assert verdict(story) is Verdict.STALLED
     assert behind(story) == (1,)
-
-
-def test_a_stopped_process_is_hung_after_seven_seconds_and_not_before() -> None:
-    story = Story().crew(2)
-    story.others[rank_pid(1)] = story.others[rank_pid(1)]._replace(state="T")
-    story.watch(7, poses(2, {1: STOPPED}))
-    assert verdict(story) is not Verdict.HUNG
-    story.watch(2, poses(2, {1: STOPPED}))
-    assert (verdict(story), behind(story)) == (Verdict.HUNG, (1,))
-    assert f"kill -CONT {rank_pid(1)}" in story.state.decision.reason
 
 
 def test_a_short_stop_is_never_hung() -> None:
@@ -297,77 +287,9 @@ def test_while_our_request_is_under_way_the_hang_is_told_as_unserving() -> None:
 # what cannot be seen, or may be at work, is never hung
 
 
-def test_what_cannot_be_seen_proves_nothing() -> None:
-    story = Story().crew(2).watch(100, {pid: Pose(blind=True) for pid in (ROOT.pid, rank_pid(0), rank_pid(1))})
-    assert verdict(story) is Verdict.STALLED
-
-
-def test_a_thread_state_without_its_place_and_stack_proves_nothing() -> None:
-    """As in a container that may neither trace nor read wchan."""
-    told = {pid: Pose(wchan=None, stacks=False) for pid in (ROOT.pid, rank_pid(0), rank_pid(1))}
-    assert verdict(Story().crew(2).watch(100, told)) is Verdict.STALLED
-
-
-def test_a_main_thread_that_waits_for_a_thread_at_work_is_not_hung() -> None:
-    busy = thread(901, state="R", doing="compile", where="llvm")
-    waits = Pose(doing="compile", where="compile", waits=(wait_for(WaitKind.FUTEX, "a lock in its own memory"),), threads=(busy,))
-    assert verdict(Story().crew(4).watch(100, poses(4, {2: waits}))) is Verdict.STALLED
-    assert verdict(Story().crew(1).watch(100, {ROOT.pid: polls(), rank_pid(0): waits})) is Verdict.STALLED
-
-
-def test_a_main_process_that_polls_while_an_untitled_child_computes_is_not_hung() -> None:
-    story, seen = Story().crew(0), set()
-    story.member(300, "worker")
-    for second in range(60):
-        story.watch(1, {ROOT.pid: polls(), 300: Pose(state="R", where="compute", line=second // 3)})
-        seen.add(verdict(story))
-    assert Verdict.HUNG not in seen
-
-
 def test_a_main_process_that_polls_while_an_untitled_child_grinds_is_not_hung() -> None:
     story = Story().crew(0).member(300, "worker")
     assert verdict(story.watch(100, {ROOT.pid: polls(), 300: Pose(state="R", where="eigvals")})) is Verdict.STALLED
-
-
-def test_the_others_must_stand_still_too() -> None:
-    story, seen = Story().crew(4), set()
-    for second in range(40):
-        moving = collective(line=second)
-        story.watch(1, poses(4, {3: lock_of(key(260))} | {rank: moving for rank in range(3)}))
-        seen.add(verdict(story))
-    assert Verdict.HUNG not in seen
-
-
-def test_a_lock_of_a_member_that_was_not_looked_at_is_no_proof() -> None:
-    story = Story().crew(2).member(260, "helper").seconds(1)
-    assert verdict(story.watch(60, poses(2, {1: lock_of(key(260))}))) is not Verdict.HUNG
-
-
-def test_a_peer_on_another_node_is_not_taken_for_the_local_process_with_its_pid() -> None:
-    far = replace(STORE, waits=(wait_for(WaitKind.SOCKET, "10.0.0.2:29500", key(rank_pid(0), "other"), in_run=True, observable=False),))
-    story = Story().crew(2).watch(60, poses(2, {1: far}))
-    assert (verdict(story), behind(story)) == (Verdict.WAITING, (1,))
-
-
-def test_a_traced_process_waits_for_its_tracer() -> None:
-    story = Story().crew(2)
-    story.others[rank_pid(1)] = story.others[rank_pid(1)]._replace(state="t")
-    traced = Pose(state="t", wchan="ptrace_stop", waits=(wait_for(WaitKind.TRACED, "its tracer, pid 4242", BYSTANDER),))
-    story.watch(60, poses(2, {1: traced}))
-    assert (verdict(story), behind(story)) == (Verdict.WAITING, (1,))
-    assert "kill -CONT" not in story.state.decision.reason
-
-
-@pytest.mark.parametrize("kind", [WaitKind.DISK, WaitKind.OTHER])
-def test_a_process_in_uninterruptible_sleep_is_never_hung(kind: WaitKind) -> None:
-    disk = Pose(state="D", doing="file_read", where="read weights", waits=(wait_for(kind, "/models/x (ext4)"),))
-    assert verdict(Story().crew(2).watch(30, poses(2, {1: disk}))) is not Verdict.HUNG
-
-
-def test_a_device_synchronise_that_sleeps_is_not_hung_sooner_than_one_that_spins() -> None:
-    blocked = Pose(doing="cuda_sync", where="device synchronise", waits=(wait_for(WaitKind.POLL, "events"),))
-    story = Story().crew(2)
-    assert first_at(story, Verdict.HUNG, poses(2, {1: blocked})) >= 25
 
 
 def test_fresh_text_counts_at_once_and_not_at_the_next_sample() -> None:
@@ -375,27 +297,6 @@ def test_fresh_text_counts_at_once_and_not_at_the_next_sample() -> None:
     for _ in range(3):
         story.look(poses(2, {1: STORE}))
     assert verdict(story) is Verdict.STARTING
-
-
-def test_a_short_stop_of_a_start_that_stood_still_before_is_never_hung() -> None:
-    story, seen = Story().crew(2), set()
-    story.watch(14, poses(2, {1: Pose(state="R", where="native call")}))
-    story.others[rank_pid(1)] = story.others[rank_pid(1)]._replace(state="T")
-    for _ in range(5):
-        story.watch(1, poses(2, {1: STOPPED}))
-        seen.add(verdict(story))
-    story.others[rank_pid(1)] = story.others[rank_pid(1)]._replace(state="R")
-    story.watch(5, poses(2, {1: Pose(state="R", where="native call")}))
-    assert Verdict.HUNG not in seen | {verdict(story)}
-
-
-def test_of_several_stopped_ranks_the_lowest_is_named_by_its_own_pid() -> None:
-    story = Story().crew(3, order=(2, 1, 0))
-    for rank in (1, 2):
-        story.others[rank_pid(rank)] = story.others[rank_pid(rank)]._replace(state="T")
-    story.watch(10, poses(3, {1: STOPPED, 2: STOPPED}))
-    assert (verdict(story), behind(story)) == (Verdict.HUNG, (1, 2))
-    assert f"rank 1 (pid {rank_pid(1)}) is stopped" in story.state.decision.reason
 
 
 def test_a_hung_verdict_does_not_flicker_while_the_next_look_comes_in() -> None:

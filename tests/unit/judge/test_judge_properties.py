@@ -21,7 +21,22 @@ from firsttoken.model.words import OPEN_VERDICTS, Edge, Phase, ProbeKind, Role, 
 
 # the same stories, told in another way
 
-KINDS = ("all_reduce", "barrier", "rendezvous", "lock", "bystander", "fifo", "sleep", "busy", "spin", "retry", "connect", "beside", "blind", "child")
+KINDS = (
+    "all_reduce",
+    "barrier",
+    "rendezvous",
+    "lock",
+    "bystander",
+    "fifo",
+    "sleep",
+    "busy",
+    "spin",
+    "retry",
+    "connect",
+    "beside",
+    "blind",
+    "child",
+)
 Stand = tuple[str, int]
 """a kind of pose, and the rank that it is for where it is for one"""
 
@@ -63,7 +78,7 @@ def watched(poses: Mapping[int, Pose], n: int, **how: Any) -> Story:
     return Story().crew(n, order=how.pop("members", None)).watch(how.pop("seconds", 16), poses, **how)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(stands.flatmap(shuffled))
 def test_a_verdict_does_not_depend_on_how_ranks_are_numbered(drawn: tuple[list[Stand], list[int]]) -> None:
     of, number = drawn
@@ -75,7 +90,7 @@ def test_a_verdict_does_not_depend_on_how_ranks_are_numbered(drawn: tuple[list[S
     assert groups(a, number) == groups(b, range(len(of)))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(stands.flatmap(shuffled), st.booleans())
 def test_the_order_of_events_within_a_round_does_not_matter(drawn: tuple[list[Stand], list[int]], mixed: bool) -> None:
     of, number = drawn
@@ -88,7 +103,7 @@ def test_the_order_of_events_within_a_round_does_not_matter(drawn: tuple[list[St
     assert sorted(map(str, a.waits)) == sorted(map(str, b.waits))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(stands, st.lists(st.integers(0, 400), max_size=6))
 def test_folding_in_any_pieces_and_from_the_record_gives_the_same_decision(of: list[Stand], cuts: list[int]) -> None:
     story = watched(told(of, range(len(of))), len(of))
@@ -102,7 +117,7 @@ def test_folding_in_any_pieces_and_from_the_record_gives_the_same_decision(of: l
     assert state == story.state
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(stands)
 def test_what_may_be_at_work_or_outside_or_out_of_sight_is_never_hung(of: list[Stand]) -> None:
     """Ranks each of which may go on by itself; whatever the others do."""
@@ -133,43 +148,89 @@ RANKS = st.one_of(st.none(), st.integers(-2, 6))
 TEXT = st.sampled_from(["", "x", "connect", "0", "é" * 400])
 TAGS = st.one_of(st.none(), st.builds(RankTag, rank=RANKS, dp=RANKS, pp=RANKS, tp=RANKS, ep=RANKS, pid=st.one_of(st.none(), PIDS)))
 VALUES = st.dictionaries(
-    st.sampled_from(["seconds", "shards", "shards_done", "rank", "pid", "exit_code", "bytes", "version", "port", "url"]), st.one_of(TEXT, FINITE), max_size=4
+    st.sampled_from(["seconds", "shards", "shards_done", "rank", "pid", "exit_code", "bytes", "version", "port", "url"]),
+    st.one_of(TEXT, FINITE),
+    max_size=4,
 )
 COUNTS = st.sampled_from([-1, 0, 1, 4096, 10**9, 10**15])
 STATES = st.sampled_from(["R", "S", "D", "T", "t", "Z", "?", "", "X"])
 SIGNALS = st.one_of(st.none(), st.sampled_from([0, 9, 11, 15, 64, 200, -3]))
 FRAMES = st.builds(Frame, TEXT, TEXT, st.integers(-1, 3), st.booleans())
-DOINGS = st.one_of(st.none(), st.sampled_from(["collective", "rendezvous", "cuda_sync", "spin", "network", "sleep_retry", "compile", "queue"]))
-THREADS = st.builds(
-    ThreadStack, tid=PIDS, main=st.booleans(), frames=st.lists(FRAMES, max_size=2).map(tuple), doing=DOINGS, where=st.one_of(st.none(), TEXT)
+DOINGS = st.one_of(
+    st.none(), st.sampled_from(["collective", "rendezvous", "cuda_sync", "spin", "network", "sleep_retry", "compile", "queue"])
 )
-SPOTS = st.builds(ThreadPlace, tid=PIDS, main=st.booleans(), state=STATES, wchan=st.one_of(st.none(), TEXT), syscall=st.one_of(st.none(), TEXT))
+THREADS = st.builds(
+    ThreadStack,
+    tid=PIDS,
+    main=st.booleans(),
+    frames=st.lists(FRAMES, max_size=2).map(tuple),
+    doing=DOINGS,
+    where=st.one_of(st.none(), TEXT),
+)
+SPOTS = st.builds(
+    ThreadPlace, tid=PIDS, main=st.booleans(), state=STATES, wchan=st.one_of(st.none(), TEXT), syscall=st.one_of(st.none(), TEXT)
+)
 WAITS = st.builds(
     lambda **k: replace(wait_for(k.pop("kind")), **k),
-    kind=st.sampled_from(WaitKind), waiter=KEYS, tid=PIDS, to=st.one_of(st.none(), KEYS), in_run=st.booleans(), observable=st.booleans(),
-    nobody=st.booleans(), to_title=st.one_of(st.none(), TEXT), timeout_s=st.one_of(st.none(), FLOATS),
-)  # fmt: skip
+    kind=st.sampled_from(WaitKind),
+    waiter=KEYS,
+    tid=PIDS,
+    to=st.one_of(st.none(), KEYS),
+    in_run=st.booleans(),
+    observable=st.booleans(),
+    nobody=st.booleans(),
+    to_title=st.one_of(st.none(), TEXT),
+    timeout_s=st.one_of(st.none(), FLOATS),
+)
 SAMPLES = st.builds(Sample, PIDS, st.sampled_from([1, 200]), STATES, *[COUNTS] * 9)
-SIZES = st.builds(Sizes, tp=st.integers(0, 4), pp=st.integers(0, 2), dp=st.integers(0, 2), world=st.integers(-1, 8), ranks_here=st.integers(-1, 8))
+SIZES = st.builds(
+    Sizes, tp=st.integers(0, 4), pp=st.integers(0, 2), dp=st.integers(0, 2), world=st.integers(-1, 8), ranks_here=st.integers(-1, 8)
+)
 PHASES = st.sampled_from(Phase)
 PLANS = st.builds(
     Plan,
-    engine=st.one_of(st.none(), TEXT), role=st.sampled_from(Role), sizes=SIZES, listens_before_load=st.booleans(),
-    phases=st.lists(PHASES, min_size=1, unique=True).map(tuple), ended_by_line=st.lists(PHASES, max_size=3).map(tuple),
+    engine=st.one_of(st.none(), TEXT),
+    role=st.sampled_from(Role),
+    sizes=SIZES,
+    listens_before_load=st.booleans(),
+    phases=st.lists(PHASES, min_size=1, unique=True).map(tuple),
+    ended_by_line=st.lists(PHASES, max_size=3).map(tuple),
     budgets=st.lists(st.builds(Budget, phase=PHASES, seconds=FINITE, source=TEXT), max_size=2).map(tuple),
     timers=st.lists(st.builds(Timer, name=TEXT, seconds=FINITE, phases=st.lists(PHASES, max_size=2).map(tuple)), max_size=2).map(tuple),
-    endpoint=st.builds(Endpoint, host=st.one_of(st.none(), TEXT), port=st.one_of(st.none(), st.sampled_from([0, 8000])), unix_socket=st.one_of(st.none(), TEXT)),
-)  # fmt: skip
+    endpoint=st.builds(
+        Endpoint,
+        host=st.one_of(st.none(), TEXT),
+        port=st.one_of(st.none(), st.sampled_from([0, 8000])),
+        unix_socket=st.one_of(st.none(), TEXT),
+    ),
+)
 PROBES = st.sampled_from(ProbeKind)
 ANSWERS = st.builds(
-    ev.HttpAnswer, probe=PROBES, url=TEXT, status=st.sampled_from([None, 0, 200, 401, 404, 500, 503]), first_token_s=st.one_of(st.none(), FLOATS),
-    tokens=st.sampled_from([None, -1, 0, 8]), text=st.one_of(st.none(), TEXT), error=st.one_of(st.none(), TEXT), body=st.one_of(st.none(), TEXT),
-)  # fmt: skip
+    ev.HttpAnswer,
+    probe=PROBES,
+    url=TEXT,
+    status=st.sampled_from([None, 0, 200, 401, 404, 500, 503]),
+    first_token_s=st.one_of(st.none(), FLOATS),
+    tokens=st.sampled_from([None, -1, 0, 8]),
+    text=st.one_of(st.none(), TEXT),
+    error=st.one_of(st.none(), TEXT),
+    body=st.one_of(st.none(), TEXT),
+)
 LINES = st.builds(
-    ev.LogLine, offset=COUNTS, length=COUNTS, text=TEXT, tag=TAGS, milestone=st.one_of(st.none(), TEXT), phase=st.one_of(st.none(), PHASES),
-    edge=st.one_of(st.none(), st.sampled_from(Edge)), error=st.one_of(st.none(), TEXT), scope=st.sampled_from(["one", "rank", "main", "?"]),
-    fatal=st.booleans(), claims_ready=st.booleans(), values=VALUES,
-)  # fmt: skip
+    ev.LogLine,
+    offset=COUNTS,
+    length=COUNTS,
+    text=TEXT,
+    tag=TAGS,
+    milestone=st.one_of(st.none(), TEXT),
+    phase=st.one_of(st.none(), PHASES),
+    edge=st.one_of(st.none(), st.sampled_from(Edge)),
+    error=st.one_of(st.none(), TEXT),
+    scope=st.sampled_from(["one", "rank", "main", "?"]),
+    fatal=st.booleans(),
+    claims_ready=st.booleans(),
+    values=VALUES,
+)
 BODIES: st.SearchStrategy[ev.Body] = st.one_of(
     st.builds(ev.Planned, plan=PLANS, policy=st.builds(Policy, probe=st.booleans(), still_after=FINITE, answer_budget=FINITE)),
     st.builds(ev.Launched, process=KEYS, argv=st.just(()), adopted=st.booleans()),
@@ -182,15 +243,40 @@ BODIES: st.SearchStrategy[ev.Body] = st.one_of(
     LINES,
     st.builds(ev.LogActivity, bytes=COUNTS, lines=COUNTS, fresh=COUNTS, offset=COUNTS, last=TEXT),
     st.builds(ev.Counters, interval=st.sampled_from([0.0, 1.0, -1.0, 10.0]), samples=st.lists(SAMPLES, max_size=4).map(tuple)),
-    st.builds(ev.Listening, sockets=st.lists(st.builds(ListenSocket, PIDS, TEXT, st.sampled_from([None, 8000]), st.one_of(st.none(), TEXT)), max_size=2).map(tuple)),
-    st.builds(ev.WeightProgress, shards=COUNTS, shards_done=COUNTS, bytes=COUNTS, bytes_done=COUNTS, files=st.just((ShardFile("", 0, -1),))),
+    st.builds(
+        ev.Listening,
+        sockets=st.lists(st.builds(ListenSocket, PIDS, TEXT, st.sampled_from([None, 8000]), st.one_of(st.none(), TEXT)), max_size=2).map(
+            tuple
+        ),
+    ),
+    st.builds(
+        ev.WeightProgress, shards=COUNTS, shards_done=COUNTS, bytes=COUNTS, bytes_done=COUNTS, files=st.just((ShardFile("", 0, -1),))
+    ),
     st.builds(ev.Memory, unique=COUNTS, shared=COUNTS),
     st.builds(ev.HttpAsked, probe=PROBES, url=TEXT),
     ANSWERS,
-    st.builds(ev.EngineCounters, running=st.one_of(st.none(), FINITE), waiting=st.one_of(st.none(), FINITE), generation_tokens=st.one_of(st.none(), FINITE),
-              error=st.one_of(st.none(), TEXT), available=st.booleans()),
-    st.builds(ev.Stacks, process=KEYS, round=st.integers(-1, 8), threads=st.lists(THREADS, max_size=3).map(tuple), error=st.one_of(st.none(), TEXT)),
-    st.builds(ev.Places, process=KEYS, round=st.integers(-1, 8), threads=st.lists(SPOTS, max_size=3).map(tuple), waits=st.lists(WAITS, max_size=3).map(tuple)),
+    st.builds(
+        ev.EngineCounters,
+        running=st.one_of(st.none(), FINITE),
+        waiting=st.one_of(st.none(), FINITE),
+        generation_tokens=st.one_of(st.none(), FINITE),
+        error=st.one_of(st.none(), TEXT),
+        available=st.booleans(),
+    ),
+    st.builds(
+        ev.Stacks,
+        process=KEYS,
+        round=st.integers(-1, 8),
+        threads=st.lists(THREADS, max_size=3).map(tuple),
+        error=st.one_of(st.none(), TEXT),
+    ),
+    st.builds(
+        ev.Places,
+        process=KEYS,
+        round=st.integers(-1, 8),
+        threads=st.lists(SPOTS, max_size=3).map(tuple),
+        waits=st.lists(WAITS, max_size=3).map(tuple),
+    ),
     st.builds(ev.Installed, versions=st.dictionaries(TEXT, TEXT, max_size=2)),
     st.builds(ev.Missed, request=TEXT, reason=TEXT),
     st.builds(ev.StopAsked, by=TEXT),
@@ -202,15 +288,17 @@ BODIES: st.SearchStrategy[ev.Body] = st.one_of(
     st.builds(ev.ObserverLost, pid=PIDS, status=TEXT),
     st.builds(ev.Judged, verdict=st.sampled_from(Verdict), phase=PHASES, reason=TEXT),
     st.builds(ev.UnknownEvent, original=TEXT),
-)  # fmt: skip
-EVENTS = st.builds(ev.Event, seq=st.integers(0, 9), t=FINITE, wall=st.one_of(FINITE, st.sampled_from([1e18, -1e18])), node=NODES, body=BODIES)
+)
+EVENTS = st.builds(
+    ev.Event, seq=st.integers(0, 9), t=FINITE, wall=st.one_of(FINITE, st.sampled_from([1e18, -1e18])), node=NODES, body=BODIES
+)
 
 
 def test_every_kind_of_event_is_among_the_arbitrary_ones() -> None:
     assert len(BODIES.branches) == len(ev.Body.__args__)  # type: ignore[attr-defined]  # of one_of
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.lists(EVENTS, max_size=25))
 def test_no_list_of_events_makes_the_judge_raise(told: list[ev.Event]) -> None:
     state, was_ready = initial(), False
@@ -238,13 +326,23 @@ def still_run(after: list[ev.Event]) -> None:
 
 
 LOOKS = st.one_of(
-    st.builds(ev.Stacks, process=st.sampled_from([ROOT, key(200), key(201)]), round=st.integers(1, 6), threads=st.lists(THREADS, max_size=3).map(tuple)),
-    st.builds(ev.Places, process=st.sampled_from([ROOT, key(200), key(201)]), round=st.integers(1, 6), threads=st.lists(SPOTS, max_size=3).map(tuple),
-              waits=st.lists(WAITS, max_size=3).map(tuple)),
-)  # fmt: skip
+    st.builds(
+        ev.Stacks,
+        process=st.sampled_from([ROOT, key(200), key(201)]),
+        round=st.integers(1, 6),
+        threads=st.lists(THREADS, max_size=3).map(tuple),
+    ),
+    st.builds(
+        ev.Places,
+        process=st.sampled_from([ROOT, key(200), key(201)]),
+        round=st.integers(1, 6),
+        threads=st.lists(SPOTS, max_size=3).map(tuple),
+        waits=st.lists(WAITS, max_size=3).map(tuple),
+    ),
+)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.lists(st.builds(ev.Event, seq=st.just(1), t=st.floats(30, 90), wall=FINITE, node=NODES, body=LOOKS), max_size=30))
 def test_no_looks_at_a_still_run_make_the_judge_raise(told: list[ev.Event]) -> None:
     still_run(sorted(told, key=lambda event: getattr(event.body, "round", 0)))

@@ -38,9 +38,16 @@ def test_strong_signals_end_stillness(change: dict[str, int], signal: str) -> No
 
 @pytest.mark.parametrize(
     "change",
-    [{"rw_bytes": BYTES_FLOOR - 1}, {"read_bytes": BYTES_FLOOR - 1}, {"faults": FAULTS_FLOOR - 1}, {"ticks": 100, "main_ticks": 100}, {"threads": 50},
-     {"rss_pages": 10**6}, {"major_faults": 5}],
-)  # fmt: skip
+    [
+        {"rw_bytes": BYTES_FLOOR - 1},
+        {"read_bytes": BYTES_FLOOR - 1},
+        {"faults": FAULTS_FLOOR - 1},
+        {"ticks": 100, "main_ticks": 100},
+        {"threads": 50},
+        {"rss_pages": 10**6},
+        {"major_faults": 5},
+    ],
+)
 def test_weak_signals_and_small_change_do_not(change: dict[str, int]) -> None:
     assert after(ZERO, ZERO, ZERO._replace(**change)).still == 3.0  # type: ignore[arg-type]  # fields by name
 

@@ -25,7 +25,11 @@ def test_a_skipped_collective_is_told_with_groups_waits_and_the_rank_behind() ->
     assert document.ranks.groups == (RankGroup(ranks=(0, 1, 2), where="all_reduce"), RankGroup(ranks=(3,), where="store wait"))
     assert {"from": {"rank": 0}, "kind": "collective", "what": "all_reduce", "to": {"rank": 3}} in document.waits
     assert {"from": {"rank": 3}, "kind": "socket", "what": "store", "to": {"pid": ROOT.pid}} in document.waits
-    assert document.root_blocker == {"process": {"node": "node", "pid": rank_pid(3), "start": rank_pid(3)}, "title": "engine::rank3", "in_run": True}
+    assert document.root_blocker == {
+        "process": {"node": "node", "pid": rank_pid(3), "start": rank_pid(3)},
+        "title": "engine::rank3",
+        "in_run": True,
+    }
     assert document.cycle == ()
     assert document.still_s is None, "it will not change by itself"
     assert any("no strong signal" in fact for fact in document.proof)

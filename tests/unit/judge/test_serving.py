@@ -7,7 +7,9 @@ from firsttoken.model.events import HttpAnswer, HttpAsked
 from firsttoken.model.words import ProbeKind
 
 
-def answer(status: int | None = 200, probe: ProbeKind = ProbeKind.COMPLETION, tokens: int | None = 8, error: str | None = None) -> HttpAnswer:
+def answer(
+    status: int | None = 200, probe: ProbeKind = ProbeKind.COMPLETION, tokens: int | None = 8, error: str | None = None
+) -> HttpAnswer:
     return HttpAnswer(probe=probe, url="http://x", status=status, tokens=tokens, error=error)
 
 
@@ -29,7 +31,9 @@ def test_embeddings_and_rankings_have_no_tokens_to_count(probe: ProbeKind) -> No
     assert not is_token(answer(probe=probe, error="no embedding in the answer"))
 
 
-@pytest.mark.parametrize("one", [answer(tokens=0), answer(status=500), answer(status=None, error="reset"), answer(error="no text"), answer(status=201)])
+@pytest.mark.parametrize(
+    "one", [answer(tokens=0), answer(status=500), answer(status=None, error="reset"), answer(error="no text"), answer(status=201)]
+)
 def test_what_brings_nothing_is_no_token(one: HttpAnswer) -> None:
     assert not is_token(one)
 
@@ -59,14 +63,18 @@ def test_a_refusal_is_kept_and_is_no_error(status: int) -> None:
     assert serving.errors == ()
 
 
-@pytest.mark.parametrize("one", [answer(500), answer(502), answer(504), answer(200, tokens=0), answer(None, error="no whole answer"), answer(None)])
+@pytest.mark.parametrize(
+    "one", [answer(500), answer(502), answer(504), answer(200, tokens=0), answer(None, error="no whole answer"), answer(None)]
+)
 def test_an_answer_without_a_token_is_an_error(one: HttpAnswer) -> None:
     serving = after(one)
     assert serving.refused is None
     assert len(serving.errors) == 1
 
 
-@pytest.mark.parametrize("one", [answer(503), answer(None, error="could not connect to http://x"), answer(None, error="Could not connect: TLS")])
+@pytest.mark.parametrize(
+    "one", [answer(503), answer(None, error="could not connect to http://x"), answer(None, error="Could not connect: TLS")]
+)
 def test_loading_and_refused_connections_are_not_yet(one: HttpAnswer) -> None:
     serving = after(one, one, one)
     assert (serving.errors, serving.refused, serving.tokens) == ((), None, 0)

@@ -1,5 +1,7 @@
 """Which evidence is asked for, when, and above all when not."""
 
+from itertools import pairwise
+
 import pytest
 from story import ROOT, Pose, Story, collective, plan, polls, rank_pid
 
@@ -53,8 +55,8 @@ def test_after_a_minute_looks_are_seldom() -> None:
         if asked(story, LookClosely):
             at.append(story.state.motion.still)
             story.look(POSES)
-    assert {b - a for a, b in zip(at, at[1:], strict=False) if b < 60} == {LOOK_EVERY}
-    assert {b - a for a, b in zip(at, at[1:], strict=False) if a >= 62} == {LOOK_SELDOM}
+    assert {b - a for a, b in pairwise(at) if b < 60} == {LOOK_EVERY}
+    assert {b - a for a, b in pairwise(at) if a >= 62} == {LOOK_SELDOM}
 
 
 def test_looks_go_on_being_numbered_after_something_moved() -> None:
