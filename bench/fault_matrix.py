@@ -1,7 +1,7 @@
 """Every kind of fault at a phase where it matters, on 1, 2, 4 and 8 ranks: is the verdict right, in time, and the right rank named?
 
-Key insight: the embedded engine writes down when a fault began (REHEARSE_FAULT_LOG) and the run's own events tell when each verdict came, so
-the latency is the difference of two records and does not depend on how often this program looks.
+Key insight: the embedded engine writes down when a fault began (REHEARSE_FAULT_LOG) and the run's own events tell when each verdict came.
+The latency is the difference of two records and does not depend on how often this program looks.
 
 What is right stands in the public contract's table of faults. With a fault in `first_token` the server already claims to be ready, so what
 blocks there is `unserving`. Kinds that must never be called hung run once for 90 s.
@@ -52,8 +52,8 @@ TELLING: Mapping[Kind, tuple[Phase, ...]] = {
     Kind.EARLY: (Phase.CONFIG, Phase.WEIGHTS),
 }
 USUAL = (
-    Phase.DISTRIBUTED_INIT, Phase.WEIGHTS, Phase.POST_LOAD, Phase.KV_CACHE, Phase.COMPILE, Phase.GRAPH_CAPTURE, Phase.WARMUP, Phase.LISTENING,
-    Phase.FIRST_TOKEN,
+    Phase.DISTRIBUTED_INIT, Phase.WEIGHTS, Phase.POST_LOAD, Phase.KV_CACHE, Phase.COMPILE, Phase.GRAPH_CAPTURE, Phase.WARMUP,
+    Phase.LISTENING, Phase.FIRST_TOKEN,
 )  # fmt: skip
 
 
@@ -213,7 +213,8 @@ def _text(rows: list[Row]) -> Iterator[str]:
             if bad
         ]
         if flaws:
-            yield f"wrong {', '.join(flaws)}: {row['cell']}: {row['verdict']} behind {row['behind']} after {row['latency_s']}: {row['reason']}"
+            seen = f"{row['verdict']} behind {row['behind']} after {row['latency_s']}"
+            yield f"wrong {', '.join(flaws)}: {row['cell']}: {seen}: {row['reason']}"
     yield json.dumps(summary(rows))
 
 

@@ -198,7 +198,8 @@ def _eta(state: State) -> float | None:
 def _next(state: State) -> tuple[str, ...]:
     """Commands that lead on from here. A server that somebody else started is not ours to stop."""
     steps = _steps(state)
-    return tuple(step for step in steps if not (state.adopted and step.startswith("firsttoken stop ")))
+    over = state.adopted or state.emptied
+    return tuple(step for step in steps if not (over and step.startswith("firsttoken stop ")))
 
 
 def _steps(state: State) -> tuple[str, ...]:

@@ -71,10 +71,10 @@ class Sizes:
 class Plan:
     """`command` has its secrets masked. `engine` None: not recognised (yet). `not_read`: what was there but not readable, and why.
 
-    `task`: generate, embed or rerank. `phases`: the profile's order. `contained`: a container client starts the server elsewhere, so that its
-    sockets are not ours to see. `ended_by_line`: the phases whose end the engine logs; any other
-    ends where the next begins. `weight_files`: folders or files that hold the weights, where they are local. `terminates`: how many
-    SIGTERMs a stop sends before it escalates.
+    `task`: generate, embed or rerank. `phases`: the profile's order. `contained`: a container client starts the server elsewhere, so
+    that its sockets are not ours to see. `ended_by_line`: the phases whose end the engine logs; any other ends where the next begins.
+    `weight_files`: folders or files that hold the weights, where they are local. `terminates`: how many SIGTERMs a stop sends before it
+    escalates.
     """
 
     command: tuple[str, ...] = ()

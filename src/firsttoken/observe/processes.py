@@ -29,8 +29,9 @@ _UNSETTLED = -1
 class ProcessWatcher:
     """`exclude` holds bare pids that are never members (keeper, observer, face) and may be changed between scans.
 
-    An excluded root is not told, but what it inherited is a member where it carries the mark (or where no mark is set): give the keeper as a
-    root and as excluded. A daemon that left tree and environment behind is nobody's member, though the subreaper became its parent. `mask` takes the secrets out of the arguments before they become a title.
+    An excluded root is not told, but what it inherited is a member where it carries the mark (or where no mark is set): give the keeper
+    as a root and as excluded. A daemon that left tree and environment behind is nobody's member, though the subreaper became its
+    parent. `mask` takes the secrets out of the arguments before they become a title.
     """
 
     def __init__(

@@ -152,6 +152,12 @@ def test_ranks_of_another_node_are_waited_for_never_hung() -> None:
     assert (verdict(story), behind(story)) == (Verdict.WAITING, (0, 1, 2, 3))
 
 
+def test_ranks_that_are_all_in_the_same_collective_are_stalled() -> None:
+    """Whom they wait for cannot be told: the network or the device between them."""
+    story = Story().crew(4).watch(60, poses(4, {}))
+    assert (verdict(story), behind(story)) == (Verdict.STALLED, ())
+
+
 def test_chatter_does_not_hide_a_hang() -> None:
     blocked = Pose(doing="queue", where="message block", waits=(wait_for(WaitKind.FUTEX, "a lock in shared memory"),))
     story, told = Story().crew(2), poses(2, {1: blocked})
