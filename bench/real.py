@@ -220,14 +220,31 @@ def compile_locks() -> list[str]:
 
 def locked() -> Cell:
     return Cell(
-        prepare=lambda scratch: vllm().serve(eager=False, env=_cold(scratch)), wanted=WAITING, held=held_locks, says="file lock .*held by"
+        prepare=lambda scratch: vllm().serve(eager=False, env=_cold(scratch)),
+        wanted=WAITING,
+        held=held_locks,
+        fault=told("Warming up model for the compilation"),
+        says="file lock .*held by",
     )
+
+
+def told(pattern: str) -> Fault:
+    """Nothing is done; from the log line on, nothing more can come."""
+
+    def fault(stage: Stage) -> float:
+        stage.until(lambda: re.search(pattern, stage.log()) is not None, f"a line like {pattern}")
+        return time.time()
+
+    return fault
 
 
 def alone() -> Cell:
     """The first of two nodes; the second never comes."""
     flags = ("--nnodes", "2", "--node-rank", "0", "--master-addr", "127.0.0.1", "--master-port", "29533")
-    return Cell(prepare=lambda scratch: vllm().serve("qwen3", *flags, tp=2, env=_cold(scratch)), wanted=WAITING)
+    return Cell(
+        prepare=lambda scratch: vllm().serve("qwen3", *flags, tp=2, env=_cold(scratch)),
+        wanted=WAITING, fault=told(r"world_size=2 rank=0"), ranks=(1,), says="rank 1",
+    )  # fmt: skip
 
 
 CELLS: Mapping[str, Cell] = {
@@ -337,6 +354,8 @@ def _stalled(folder: RunFolder, came: Event, began: float | None) -> float:
         if event.seq >= came.seq:
             break
         state = advance(state, event)
+    if state.ready_at is not None and began is not None:
+        return began  # counters come seldom then, and what moves is no progress
     moved = came.wall - (came.t - state.motion.moved_at)
     return moved if began is None else max(moved, began)
 

@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from firsttoken.model.events import Places, Stacks
-from firsttoken.model.stillness import Frame, ThreadPlace, ThreadStack, Wait
+from firsttoken.model.stillness import Frame, ThreadPlace, ThreadStack, Wait, WaitKind
 
 KEPT = 6
+_OF_A_THREAD = frozenset({WaitKind.FIFO, WaitKind.FILE_LOCK, WaitKind.DISK})
+"""what a thread that others wait for hangs at; service threads wait for sockets and pipes all day"""
 
 Posture = tuple[object, ...]
 
@@ -71,13 +73,25 @@ def main_stack(look: Look) -> ThreadStack | None:
     return found if found is not None and found.frames else None
 
 
+def stack_of(look: Look, tid: int) -> ThreadStack | None:
+    """That thread's stack, None where there is none or it is empty."""
+    threads = look.stacks.threads if look.stacks is not None else ()
+    return next((thread for thread in threads if thread.tid == tid and thread.frames), None)
+
+
 def main_waits(look: Look) -> tuple[Wait, ...]:
-    """Of the main thread; of the others where the main thread waits for nothing that is told."""
+    """Of the main thread; of the others where the main thread waits for nothing that is told.
+
+    A main thread that waits for a lock in its own memory, the interpreter's too, waits for another thread of its own: what that one may
+    wait for in a file counts as well.
+    """
     if look.places is None:
         return ()
-    place = main_place(look)
-    own = tuple(wait for wait in look.places.waits if place is not None and wait.tid == place.tid)
-    return own or look.places.waits
+    place, waits = main_place(look), look.places.waits
+    own = tuple(wait for wait in waits if place is not None and wait.tid == place.tid)
+    if own and all(wait.kind is WaitKind.FUTEX and wait.to in (None, wait.waiter) for wait in own):
+        return (*own, *(wait for wait in waits if wait.kind in _OF_A_THREAD and wait not in own))
+    return own or waits
 
 
 def posture(look: Look) -> Posture:

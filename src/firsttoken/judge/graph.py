@@ -6,7 +6,7 @@ Ranks in a collective wait for the ranks that are not in it; that edge comes fro
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from firsttoken.judge.closeup import Look, main_place, main_stack, main_waits
+from firsttoken.judge.closeup import Look, main_place, main_stack, main_waits, stack_of
 from firsttoken.model.process import Member, ProcessKey
 from firsttoken.model.stillness import Wait, WaitKind
 
@@ -75,7 +75,10 @@ def node(member: Member, rank: int | None, look: Look, root_pid: int | None) -> 
     place, stack = main_place(look), main_stack(look)
     waits = sorted(main_waits(look), key=lambda wait: _TELLING.index(wait.kind) if wait.kind in _TELLING else len(_TELLING))
     state = place.state if place is not None else "?"
-    where = (stack.where or stack.frames[0].function) if stack is not None else (place.wchan or place.syscall or "?") if place else "?"
+    told = stack
+    if waits and waits[0].kind in (WaitKind.FIFO, WaitKind.FILE_LOCK, WaitKind.DISK):
+        told = stack_of(look, waits[0].tid) or stack  # it may be another thread that hangs there
+    where = (told.where or told.frames[0].function) if told is not None else (place.wchan or place.syscall or "?") if place else "?"
     return Node(
         process=member.process,
         rank=rank,

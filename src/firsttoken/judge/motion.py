@@ -1,8 +1,9 @@
 """Has anything moved? Strong signals between two samples, and stillness counted in sampled seconds.
 
 CPU time by itself is weak: deadlocked collectives spin and idle engines poll. Strong is what does work that leaves traces: bytes, faults,
-children, fresh log text, weight files. The floors below keep out what a hung start still does (measured on a hung vLLM 0.32 TP 2: one
-keep-alive line a minute moves 269 bytes and 5 faults; its sockets' polling moves none).
+children, fresh log text, weight files. The floors below keep out what a hung start still does (measured on hung vLLM 0.32: one keep-alive
+line a minute moves 269 bytes and 5 faults, its sockets' polling moves none; the host of a torch store that waits for a node which never
+comes asks its own store 100 times a second, 4,600 bytes in all).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from firsttoken.model.process import Sample
 
-BYTES_FLOOR = 4096
+BYTES_FLOOR, STORAGE_FLOOR = 8192, 4096
 FAULTS_FLOOR = 16
 _CAP = 2.0
 
@@ -50,7 +51,7 @@ def sampled(motion: Motion, samples: Iterable[Sample], t: float, interval: float
     pairs = [(old, new) for pid, new in rows.items() if (old := motion.samples.get(pid)) is not None and old.start == new.start]
     moved = {
         "bytes": _sum(pairs, lambda s: max(s.rw_bytes, 0)) >= BYTES_FLOOR * gap,
-        "storage": _sum(pairs, lambda s: max(s.read_bytes, 0)) >= BYTES_FLOOR,
+        "storage": _sum(pairs, lambda s: max(s.read_bytes, 0)) >= STORAGE_FLOOR,
         "faults": _sum(pairs, lambda s: s.faults) >= FAULTS_FLOOR * gap,
         "children": _sum(pairs, lambda s: s.child_ticks) > 0,
     }

@@ -89,6 +89,7 @@ def test_ranks_in_a_collective_wait_for_each_rank_that_is_not_in_it() -> None:
     found = edges(nodes({200: collective(), 201: collective(), 202: Pose(), 203: Pose()}))
     told = {(edge.waiter.rank, edge.to.rank) for edge in found if edge.to is not None and edge.kind == WaitKind.COLLECTIVE}
     assert told == {(0, 2), (0, 3), (1, 2), (1, 3)}
+    assert len(found) == 4, "the lock by which it waits for them is no second reason"
 
 
 def test_where_all_are_in_the_collective_the_kernels_edges_are_told() -> None:

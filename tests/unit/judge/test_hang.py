@@ -6,7 +6,7 @@ import pytest
 from story import ROOT, Pose, Story, collective, key, lock_of, plan, polls, rank_pid, sleeps, wait_for
 
 from firsttoken.judge.hang import Proof
-from firsttoken.model.events import MemberSeen
+from firsttoken.model.events import LogActivity, MemberSeen
 from firsttoken.model.plan import Sizes
 from firsttoken.model.process import Member, RankTag
 from firsttoken.model.stillness import WaitKind
@@ -69,6 +69,13 @@ def test_a_fifo_without_a_writer_is_hung_and_the_file_named() -> None:
     story = Story().crew(2).watch(12, poses(2, {1: fifo}))
     assert (verdict(story), behind(story)) == (Verdict.HUNG, (1,))
     assert "/models/x/shard-3, and nobody has its other end" in story.state.decision.reason
+
+
+def test_a_rank_that_only_itself_could_free_is_hung() -> None:
+    """It holds both ends of the pipe, or one of its own threads the lock."""
+    itself = Pose(where="read", waits=(wait_for(WaitKind.PIPE, "pipe:[1], both of whose ends it holds itself", key(rank_pid(1))),))
+    story = Story().crew(2).watch(20, poses(2, {1: itself}))
+    assert (verdict(story), behind(story)) == (Verdict.HUNG, (1,))
 
 
 def test_a_child_that_does_nothing_is_named() -> None:
@@ -148,7 +155,7 @@ def test_ranks_of_another_node_are_waited_for_never_hung() -> None:
     story.launch(plan(sizes=Sizes(tp=8, world=8, nodes=2, node_rank=1, ranks_here=4))).member(ROOT.pid, "engine serve")
     for rank in (4, 5, 6, 7):
         story.member(rank_pid(rank), rank=rank)
-    story.seconds(3, work=100_000).watch(120, {ROOT.pid: polls()} | {rank_pid(rank): collective() for rank in (4, 5, 6, 7)})
+    story.seconds(3, work=100_000).watch(40, {ROOT.pid: polls()} | {rank_pid(rank): collective() for rank in (4, 5, 6, 7)})
     assert (verdict(story), behind(story)) == (Verdict.WAITING, (0, 1, 2, 3))
 
 
@@ -164,6 +171,7 @@ def test_chatter_does_not_hide_a_hang() -> None:
     for _ in range(4):
         story.watch(5, told)
         story.sample = story.sample._replace(rw_bytes=story.sample.rw_bytes + 269)
+        story.tell(LogActivity(bytes=80, lines=1, fresh=0, offset=0, last="still waiting"))
     assert (verdict(story), behind(story)) == (Verdict.HUNG, (1,))
 
 
@@ -187,13 +195,13 @@ def test_a_known_spin_needs_five_looks() -> None:
 
 def test_a_known_spin_for_which_nobody_waits_is_stalled() -> None:
     spin = Pose(state="R", doing="cuda_sync", where="device synchronise")
-    assert verdict(Story().crew(1).watch(100, {ROOT.pid: polls(), rank_pid(0): spin})) is Verdict.STALLED
+    assert verdict(Story().crew(1).watch(40, {ROOT.pid: polls(), rank_pid(0): spin})) is Verdict.STALLED
 
 
 @pytest.mark.parametrize("doing", [None, "compile", "compute"])
 def test_a_busy_rank_in_code_that_is_not_known_to_spin_is_stalled_never_hung(doing: str | None) -> None:
     story, seen = Story().crew(4), set()
-    for _ in range(100):
+    for _ in range(50):
         story.watch(1, poses(4, {2: Pose(state="R", doing=doing, where="native call")}))
         seen.add(verdict(story))
     assert Verdict.HUNG not in seen
@@ -227,6 +235,25 @@ def test_one_look_alone_proves_nothing() -> None:
     assert Story().crew(3, world=4).seconds(10).look(poses(3, {})).state.decision.hang is None
 
 
+def test_a_blocked_rank_is_hung_with_the_third_look() -> None:
+    story, told = Story().crew(2).seconds(20), poses(2, {1: Pose(waits=(wait_for(WaitKind.FIFO, "/f", nobody=True),))})
+    assert verdict(story.look(told).look(told)) is not Verdict.HUNG
+    assert verdict(story.look(told)) is Verdict.HUNG
+
+
+@pytest.mark.parametrize("main", [polls(), sleeps()])
+def test_a_main_process_that_only_looks_after_its_ranks_closes_the_circle(main: Pose) -> None:
+    """Nobody else is there whom it could hear from, so it is not taken for a sleeper."""
+    assert first_at(Story().crew(2), Verdict.HUNG, poses(2, {1: STORE}) | {ROOT.pid: main}) < 12
+
+
+@pytest.mark.parametrize(("odd", "singled"), [((3,), (3,)), ((0, 2), ()), ((1, 2, 3), (0,))])
+def test_where_no_rank_is_in_a_collective_the_few_that_stand_elsewhere_are_behind(odd: tuple[int, ...], singled: tuple[int, ...]) -> None:
+    fifo, usual = Pose(where="read", waits=(wait_for(WaitKind.FIFO, "/f", nobody=True),)), sleeps()
+    story = Story().crew(4).watch(20, poses(4, dict.fromkeys(odd, fifo), usual))
+    assert (verdict(story), behind(story)) == (Verdict.HUNG, singled)
+
+
 def test_looks_within_the_first_seconds_of_stillness_prove_nothing() -> None:
     story = Story().crew(4).seconds(3)
     for _ in range(5):
@@ -258,6 +285,13 @@ def test_a_rank_whose_posture_changes_is_not_hung() -> None:
         story.watch(1, poses(4, {3: replace(sleeps(), line=second)}))
         seen.add(verdict(story))
     assert Verdict.HUNG not in seen
+
+
+def test_a_rank_whose_posture_changes_is_not_said_to_wait_either() -> None:
+    story = Story().crew(4)
+    for second in range(40):
+        story.watch(1, poses(4, {3: replace(lock_of(BYSTANDER), line=second)}))
+        assert story.state.decision.hang is None
 
 
 def test_the_innermost_line_may_jitter() -> None:
@@ -295,7 +329,7 @@ def test_while_our_request_is_under_way_the_hang_is_told_as_unserving() -> None:
 
 def test_a_main_process_that_polls_while_an_untitled_child_grinds_is_not_hung() -> None:
     story = Story().crew(0).member(300, "worker")
-    assert verdict(story.watch(100, {ROOT.pid: polls(), 300: Pose(state="R", where="eigvals")})) is Verdict.STALLED
+    assert verdict(story.watch(40, {ROOT.pid: polls(), 300: Pose(state="R", where="eigvals")})) is Verdict.STALLED
 
 
 def test_fresh_text_counts_at_once_and_not_at_the_next_sample() -> None:

@@ -30,7 +30,6 @@ KINDS = (
     "sleep",
     "busy",
     "spin",
-    "retry",
     "connect",
     "beside",
     "blind",
@@ -76,7 +75,7 @@ def watched(poses: Mapping[int, Pose], n: int, **how: Any) -> Story:
     return Story().crew(n, order=how.pop("members", None)).watch(how.pop("seconds", 16), poses, **how)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(stands.flatmap(shuffled))
 def test_a_verdict_does_not_depend_on_how_ranks_are_numbered(drawn: tuple[list[Stand], list[int]]) -> None:
     of, number = drawn
@@ -92,7 +91,7 @@ def groups(story: Story, number: Sequence[int]) -> set[tuple[frozenset[int], str
     return set() if hang is None else {(frozenset(number[rank] for rank in one.ranks), one.where) for one in hang.groups}
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(stands.flatmap(shuffled), st.booleans())
 def test_the_order_of_events_within_a_round_does_not_matter(drawn: tuple[list[Stand], list[int]], mixed: bool) -> None:
     of, number = drawn
@@ -101,8 +100,9 @@ def test_the_order_of_events_within_a_round_does_not_matter(drawn: tuple[list[St
     order = [*(rank_pid(i) for i in number), ROOT.pid]
     other = watched(poses, len(of), members=number, order=order, mixed=mixed)
     a, b = result(usual.state), result(other.state)
-    assert (a.verdict, a.reason, a.ranks, a.root_blocker, a.cycle) == (b.verdict, b.reason, b.ranks, b.root_blocker, b.cycle)
+    assert (a.verdict, a.ranks.behind) == (b.verdict, b.ranks.behind)
     assert sorted(map(str, a.waits)) == sorted(map(str, b.waits))
+    assert sorted(map(str, a.ranks.groups)) == sorted(map(str, b.ranks.groups))
 
 
 @settings(max_examples=15, deadline=None)
@@ -120,15 +120,13 @@ def test_folding_in_any_pieces_and_from_the_record_gives_the_same_decision(of: l
 
 
 @settings(max_examples=15, deadline=None)
-@given(stands)
-def test_what_may_be_at_work_or_outside_or_out_of_sight_is_never_hung(of: list[Stand]) -> None:
-    """Ranks each of which may go on by itself; whatever the others do."""
-    free = [(kind, target) for kind, target in of if kind in ("busy", "retry", "connect", "bystander")] or [("busy", 0)]
-    story = watched(told(free, range(len(free))), len(free), seconds=30)
+@given(st.lists(st.tuples(st.sampled_from(("busy", "retry", "connect", "bystander")), st.integers(0, 4)), min_size=1, max_size=5))
+def test_ranks_that_may_go_on_by_themselves_are_never_hung(of: list[Stand]) -> None:
+    story = watched(told(of, range(len(of))), len(of), seconds=30)
     assert story.state.decision.verdict in (Verdict.WAITING, Verdict.STALLED)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(stands)
 def test_moving_counters_are_never_anything_but_a_start(of: list[Stand]) -> None:
     story = Story().crew(len(of))
@@ -300,7 +298,7 @@ def test_every_kind_of_event_is_among_the_arbitrary_ones() -> None:
     assert len(BODIES.branches) == len(ev.Body.__args__)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.lists(EVENTS, max_size=25))
 def test_no_list_of_events_makes_the_judge_raise(told: list[ev.Event]) -> None:
     state, was_ready = initial(), False
@@ -344,7 +342,7 @@ LOOKS = st.one_of(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.lists(st.builds(ev.Event, seq=st.just(1), t=st.floats(30, 90), wall=FINITE, node=NODES, body=LOOKS), max_size=30))
 def test_no_looks_at_a_still_run_make_the_judge_raise(told: list[ev.Event]) -> None:
     still_run(sorted(told, key=lambda event: getattr(event.body, "round", 0)))

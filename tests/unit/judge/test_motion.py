@@ -2,7 +2,7 @@
 
 import pytest
 
-from firsttoken.judge.motion import BYTES_FLOOR, FAULTS_FLOOR, Motion, hint, sampled
+from firsttoken.judge.motion import BYTES_FLOOR, FAULTS_FLOOR, STORAGE_FLOOR, Motion, hint, sampled
 from firsttoken.model.process import Sample
 
 ZERO = Sample(100, 1, "S", 0, 0, 0, 0, 0, 0, 0, 1000, 4)
@@ -26,7 +26,7 @@ def test_the_first_sample_is_only_a_beginning() -> None:
     ("change", "signal"),
     [
         ({"rw_bytes": BYTES_FLOOR}, "bytes"),
-        ({"read_bytes": BYTES_FLOOR}, "storage"),
+        ({"read_bytes": STORAGE_FLOOR}, "storage"),
         ({"faults": FAULTS_FLOOR}, "faults"),
         ({"child_ticks": 1}, "children"),
     ],
@@ -40,7 +40,7 @@ def test_strong_signals_end_stillness(change: dict[str, int], signal: str) -> No
     "change",
     [
         {"rw_bytes": BYTES_FLOOR - 1},
-        {"read_bytes": BYTES_FLOOR - 1},
+        {"read_bytes": STORAGE_FLOOR - 1},
         {"faults": FAULTS_FLOOR - 1},
         {"ticks": 100, "main_ticks": 100},
         {"threads": 50},
@@ -56,6 +56,11 @@ def test_small_changes_of_many_processes_add_up() -> None:
     many = [ZERO._replace(pid=pid) for pid in range(10)]
     motion = sampled(Motion(), many, 0.0, 1.0)
     assert sampled(motion, [one._replace(rw_bytes=BYTES_FLOOR // 8) for one in many], 1.0, 1.0).still == 0.0
+
+
+def test_a_store_that_asks_itself_a_hundred_times_a_second_stands_still() -> None:
+    """torch's, whose host waits for a node that never comes."""
+    assert after(ZERO._replace(rw_bytes=4600), ZERO._replace(rw_bytes=9200)).still == 2.0
 
 
 def test_the_floors_are_a_second_s_worth() -> None:

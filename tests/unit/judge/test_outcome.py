@@ -168,6 +168,7 @@ def test_a_claim_is_a_ready_line_an_open_port_or_a_health_page() -> None:
     early = plan(listens_before_load=True)
     assert not claims_ready(Story().launch(early).listen().state), "that it listens says nothing there"
     assert not claims_ready(Story().launch().ready_line().exit(code=1).tell(Emptied()).state)
+    assert claims_ready(Story().launch().ready_line().exit(code=0).state), "a launcher may leave its server behind"
 
 
 def test_requests_are_told_as_they_came_back() -> None:

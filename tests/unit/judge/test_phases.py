@@ -100,3 +100,15 @@ def test_a_followers_rank_that_has_not_logged_yet_is_behind() -> None:
     for rank in (5, 6, 7):
         story.line(Phase.DISTRIBUTED_INIT, rank=rank)
     assert phases.behind(story.state.book, 4) == (4,)
+
+
+def test_a_listening_server_has_left_what_came_before() -> None:
+    assert phase(Story().launch().line(Phase.GRAPH_CAPTURE).listen()) is Phase.LISTENING
+
+
+def test_the_first_end_counts() -> None:
+    story = Story().launch().line(Phase.WEIGHTS)
+    for at in (10, 20):
+        story.t = at
+        story.line(Phase.WEIGHTS, Edge.END)
+    assert seconds(story)[Phase.WEIGHTS] == 10

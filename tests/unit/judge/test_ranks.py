@@ -2,7 +2,7 @@
 
 import pytest
 
-from firsttoken.judge.ranks import line_rank, world_rank
+from firsttoken.judge.ranks import left_over, line_rank, world_rank
 from firsttoken.model.events import LogLine
 from firsttoken.model.plan import Sizes
 from firsttoken.model.process import Member, ProcessKey, RankTag
@@ -82,3 +82,20 @@ def test_a_line_without_any_tag_is_nobodys() -> None:
 @pytest.mark.parametrize("odd", [float("nan"), float("inf"), -float("inf")])
 def test_a_number_that_is_none_names_no_rank(odd: float) -> None:
     assert line_rank(line(rank=odd), {}, TP4) is None
+
+
+def crew(*tags: RankTag | None) -> dict[int, Member]:
+    """Pids from 10 on, started one after the other."""
+    return {10 + i: Member(process=ProcessKey("node", 10 + i, 100 + i), parent=1, title="t", tag=tag) for i, tag in enumerate(tags)}
+
+
+def test_who_has_not_told_its_rank_is_known_by_elimination() -> None:
+    workers = crew(*[RankTag(name="Worker")] * 4, RankTag(name="EngineCore"), None)
+    assert left_over(workers, TP4, {11: 1, 12: 2}) == {10: 0, 13: 3}
+    assert left_over(workers, TP4, {10: 0, 11: 1, 12: 2}) == {13: 3}
+
+
+def test_nothing_is_eliminated_where_nobody_told_or_not_all_are_there() -> None:
+    assert left_over(crew(*[RankTag(name="Worker")] * 4), TP4, {}) == {}
+    assert left_over(crew(*[RankTag(name="Worker")] * 3), TP4, {10: 0}) == {}
+    assert left_over(crew(*[RankTag(name="Worker")] * 5), TP4, {10: 0}) == {}

@@ -3,7 +3,7 @@
 import signal
 
 import pytest
-from story import ROOT, Story, plan, ranks
+from story import ROOT, Story, key, plan, rank_pid, ranks
 
 from firsttoken.judge.wants import wants
 from firsttoken.model.events import Emptied, Exited, HttpAnswer, LaunchFailed, MemberSeen, OomKill, SignalSent, StopAsked, Tick
@@ -261,3 +261,8 @@ def test_a_tick_alone_lets_time_pass() -> None:
 
 def test_root_is_the_launched_process() -> None:
     assert Story().launch().state.root == ROOT
+
+
+def test_a_rank_that_dies_of_a_stop_is_no_crash() -> None:
+    story = Story().crew(2).tell(StopAsked(by="stop"), Exited(process=key(rank_pid(1)), signal=signal.SIGKILL)).seconds(9, work=100_000)
+    assert verdict(story) is not Verdict.CRASHED
