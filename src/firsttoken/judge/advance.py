@@ -1,6 +1,7 @@
 """`advance(state, event)`: the fold. A verdict is taken after each event and never between; the same events give the same verdicts."""
 
 from dataclasses import replace
+from math import isfinite
 from typing import assert_never
 
 from firsttoken.judge import closeup, motion, phases, serving, standstill
@@ -179,7 +180,13 @@ def _line(state: State, line: LogLine, t: float) -> State:
 def _told_rank(state: State, line: LogLine, rank: int | None) -> State:
     """A line that names both its rank and its process: titles tell the rank only once the groups are ready."""
     told = line.values.get("pid")
-    pid = line.tag.pid if line.tag is not None and line.tag.pid is not None else int(told) if isinstance(told, int | float) else None
+    pid = (
+        line.tag.pid
+        if line.tag is not None and line.tag.pid is not None
+        else int(told)
+        if isinstance(told, int | float) and isfinite(told)
+        else None
+    )
     if rank is None or pid is None or state.told_ranks.get(pid) == rank:
         return state
     return replace(state, told_ranks={**state.told_ranks, pid: rank})

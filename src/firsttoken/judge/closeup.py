@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from firsttoken.model.events import Places, Stacks
+from firsttoken.model.process import ProcessKey
 from firsttoken.model.stillness import Frame, ThreadPlace, ThreadStack, Wait, WaitKind
 
 KEPT = 6
@@ -43,6 +44,8 @@ class Closeup:
 def noted(closeup: Closeup, body: Places | Stacks, t: float) -> Closeup:
     """A round is whole with the last place or stack that misses."""
     pid = body.process.pid
+    if body.round < closeup.round:
+        return closeup  # too late: another round has begun
     begun = {} if body.round > closeup.round else closeup.begun
     last = begun.get(pid) or Look(round=body.round, at=t)
     last = replace(last, places=body) if isinstance(body, Places) else replace(last, stacks=body)
@@ -102,10 +105,33 @@ def posture(look: Look) -> Posture:
 
 
 def same_for(looks: tuple[Look, ...], rounds: int) -> bool:
-    """Whether the last `rounds` looks show one posture."""
-    if len(looks) < rounds:
+    """Whether the last `rounds` looks show one posture. Where neither stack nor place could be read, nothing is known to be the same."""
+    last = looks[-rounds:]
+    if len(last) < rounds or not all(_tells(look) for look in last):
         return False
-    return len({posture(look) for look in looks[-rounds:]}) == 1
+    return len({(_whose(look), posture(look)) for look in last}) == 1
+
+
+def works_beside(looks: tuple[Look, ...]) -> bool:
+    """Whether the same thread beside the main one ran in the last two looks: what the main thread waits for may be its work."""
+    running = [
+        {thread.tid for thread in look.places.threads if thread.state == "R" and not thread.main}
+        for look in looks[-2:]
+        if look.places is not None
+    ]
+    return len(running) == 2 and bool(running[0] & running[1])
+
+
+def _tells(look: Look) -> bool:
+    place = main_place(look)
+    seen = place is not None and (place.state not in ("S", "?") or place.wchan is not None or place.syscall is not None)
+    return seen or main_stack(look) is not None
+
+
+def _whose(look: Look) -> ProcessKey | None:
+    """A pid may be taken anew between two looks."""
+    told = look.places or look.stacks
+    return told.process if told is not None else None
 
 
 def _whole(look: Look) -> bool:

@@ -1,6 +1,7 @@
 """The verdict of a state, with a reason that a person believes. Proof first (tokens, deaths, errors), then stillness, then budgets."""
 
 import signal as _signal
+from math import isfinite
 from typing import NamedTuple
 
 from firsttoken.judge import phases, standstill
@@ -219,7 +220,7 @@ def weight_rate(state: State) -> float:
     points = state.weights_at
     if len(points) < 2 or points[-1][0] <= points[0][0]:
         return 0.0
-    return (points[-1][1] - points[0][1]) / (points[-1][0] - points[0][0])
+    return max(0.0, (points[-1][1] - points[0][1]) / (points[-1][0] - points[0][0]))
 
 
 def _accepts(state: State) -> bool:
@@ -244,7 +245,7 @@ def _crash(state: State, exit_: Exited | None) -> str | None:
         return f"killed by the kernel's OOM killer ({state.oom[0]})"
     for line in state.errors:
         code = line.values.get("exit_code")
-        if isinstance(code, int | float) and code < 0:
+        if isinstance(code, int | float) and isfinite(code) and code < 0:
             return f"a process of the server was ended by {signal_name(int(-code))}"
     first = next((e for e in state.exits if e.signal is not None and e.signal not in state.signals_sent), None)
     if first is not None and (first.root or first.signal in _FATAL_SIGNALS):

@@ -104,9 +104,19 @@ def gathered(ranks: Mapping[int, Node]) -> dict[int, Node]:
             if n.doing == kind and n.state not in ("T", "t"):
                 groups.setdefault(n.where, {})[rank] = n
         if groups:
-            return max(groups.values(), key=len)
+            return max(groups.items(), key=lambda item: (len(item[1]), item[0]))[1]
     idle = {rank: n for rank, n in sorted(ranks.items()) if n.doing == IDLE and n.state not in ("T", "t")}
     return idle if len(idle) < len(ranks) else {}
+
+
+def as_far(late: Mapping[int, Node], together: Mapping[int, Node]) -> frozenset[int]:
+    """Ranks in another collective that has gathered as many: which of the two is further cannot be told."""
+    kinds = {n.doing for n in together.values()}
+    groups: dict[str, set[int]] = {}
+    for rank, n in late.items():
+        if n.doing in kinds and n.state not in ("T", "t"):
+            groups.setdefault(n.where, set()).add(rank)
+    return frozenset(rank for group in groups.values() if len(group) == len(together) for rank in group)
 
 
 def edges(nodes: Mapping[int, Node]) -> tuple[Edge, ...]:
@@ -124,17 +134,19 @@ def edges(nodes: Mapping[int, Node]) -> tuple[Edge, ...]:
         if wait is None:
             continue
         target = nodes.get(wait.to.pid) if wait.to is not None and wait.to.pid != pid else None
+        if target is not None and target.process != wait.to:
+            target = None  # another node's process, or one that had this pid before
         found.append(Edge(waiter=n, kind=wait.kind, what=wait.what, to=target, outside=wait if target is None else None))
     return tuple(found)
 
 
 def cycle(found: tuple[Edge, ...]) -> tuple[Edge, ...]:
-    """The first cycle of edges that are no collectives, empty where there is none."""
+    """The first cycle of edges that are no collectives, told from its lowest rank on; empty where there is none."""
     after: dict[int, Edge] = {}
     for edge in found:
         if edge.to is not None and edge.kind != WaitKind.COLLECTIVE and edge.kind in _HOLDING:
             after.setdefault(edge.waiter.process.pid, edge)
-    for start in after:
+    for start in sorted(after, key=lambda pid: order(after[pid].waiter)):
         path: list[Edge] = []
         seen: set[int] = set()
         at = start
@@ -145,8 +157,15 @@ def cycle(found: tuple[Edge, ...]) -> tuple[Edge, ...]:
             at = to.process.pid if to is not None else -1
         if at in seen:
             begin = next(i for i, edge in enumerate(path) if edge.waiter.process.pid == at)
-            return tuple(path[begin:])
+            circle = path[begin:]
+            first = min(range(len(circle)), key=lambda i: order(circle[i].waiter))
+            return (*circle[first:], *circle[:first])
     return ()
+
+
+def order(n: Node) -> tuple[bool, int, int]:
+    """By rank, then by pid: in which order the looks came tells nothing."""
+    return (n.rank is None, n.rank or 0, n.process.pid)
 
 
 def telling(edge: Edge | None) -> int:

@@ -8,8 +8,8 @@ live process, a peer that has not come, an address that does not answer is waiti
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from firsttoken.judge.closeup import Closeup, same_for
-from firsttoken.judge.graph import Edge, Node, cycle, edges, gathered, label, node, telling
+from firsttoken.judge.closeup import Closeup, same_for, works_beside
+from firsttoken.judge.graph import Edge, Node, as_far, cycle, edges, gathered, label, node, order, telling
 from firsttoken.judge.ranks import left_over, world_rank
 from firsttoken.model.plan import Sizes
 from firsttoken.model.process import Member, ProcessKey
@@ -70,6 +70,8 @@ def prove(scene: Scene) -> Proof | None:
     settled = {pid: n for pid, n in nodes.items() if same_for(scene.closeup.looks[pid], 2)}
     if not settled or scene.still < CLOSED_AFTER:
         return None
+    if any(n.state == "T" for n in nodes.values()):
+        return None  # stopped for a short time so far: told above once it is long
     found = edges(nodes)
     circle = cycle(tuple(edge for edge in found if edge.waiter.process.pid in settled))
     groups = _groups(nodes)
@@ -80,6 +82,8 @@ def prove(scene: Scene) -> Proof | None:
                      root=circle[0].waiter, edges=found, cycle=circle, groups=groups)  # fmt: skip
     ranked = {n.rank: n for n in nodes.values() if n.rank is not None}
     together = gathered(ranked)
+    if any(n.process.pid not in settled for n in together.values()):
+        return None
     late = {rank: n for rank, n in ranked.items() if rank not in together}
     if together and not late:
         return _missing(scene, together, found, groups)
@@ -89,32 +93,38 @@ def prove(scene: Scene) -> Proof | None:
 
 
 def _nodes(scene: Scene) -> dict[int, Node]:
-    """Processes of which there is a look of the last round."""
-    found: dict[int, Node] = {}
+    """Processes of which there is a look of the last round, by rank: the order in which the looks came tells nothing."""
+    found: list[Node] = []
     for pid, looks in scene.closeup.looks.items():
         member = scene.members.get(pid)
         if member is not None and looks and looks[-1].places is not None and looks[-1].places.process == member.process:
-            found[pid] = node(member, scene.rank(member), looks[-1], scene.root_pid)
-    return found
+            n = node(member, scene.rank(member), looks[-1], scene.root_pid)
+            found.append(replace(n, busy=n.busy or works_beside(looks)))
+    return {n.process.pid: n for n in sorted(found, key=order)}
 
 
 def _halted(scene: Scene, nodes: Mapping[int, Node]) -> Proof | None:
     """A stopped process needs no second look: its state has been sampled all along."""
-    halted = [pid for pid, seconds in scene.stopped.items() if seconds >= STOPPED_FOR and pid in scene.members]
+    halted = [
+        pid
+        for pid, seconds in scene.stopped.items()
+        if seconds >= STOPPED_FOR and pid in scene.members and (pid not in nodes or nodes[pid].state != "t")
+    ]  # who traces a process may let it go on
     if not halted:
         return None
-    member = scene.members[halted[0]]
-    ranks = sorted(r for pid in halted if (r := scene.rank(scene.members[pid])) is not None)
-    seconds = scene.stopped[halted[0]]
-    who = label(member, ranks[0] if ranks else None, scene.root_pid)
-    reason = f"{who} is stopped (state T) for {seconds:.0f} s; only SIGCONT can continue it: kill -CONT {halted[0]}"
-    return Proof(verdict=Verdict.HUNG, reason=reason, behind=tuple(ranks), root=nodes.get(halted[0]) or _bare(member, ranks),
+    ranks = {pid: scene.rank(scene.members[pid]) for pid in halted}
+    pid = min(halted, key=lambda pid: (ranks[pid] is None, ranks[pid] or 0, pid))
+    member, seconds = scene.members[pid], scene.stopped[pid]
+    who = label(member, ranks[pid], scene.root_pid)
+    behind = tuple(sorted({rank for rank in ranks.values() if rank is not None}))
+    reason = f"{who} is stopped (state T) for {seconds:.0f} s; only SIGCONT can continue it: kill -CONT {pid}"
+    return Proof(verdict=Verdict.HUNG, reason=reason, behind=behind, root=nodes.get(pid) or _bare(member, ranks[pid], scene.root_pid),
                  edges=edges(nodes), groups=_groups(nodes))  # fmt: skip
 
 
-def _bare(member: Member, ranks: list[int]) -> Node:
-    rank = ranks[0] if ranks else None
-    return Node(process=member.process, rank=rank, title=member.title, label=label(member, rank, None), state="T", busy=False, doing=None,
+def _bare(member: Member, rank: int | None, root_pid: int | None) -> Node:
+    told = label(member, rank, root_pid)
+    return Node(process=member.process, rank=rank, title=member.title, label=told, state="T", busy=False, doing=None,
                 where="do_signal_stop", wait=None)  # fmt: skip
 
 
@@ -148,7 +158,8 @@ def _sink(
     ends: list[tuple[Node, Node, Edge | None]] = [(start, *_follow(start, by_waiter, nodes)) for start in starts]
     ends.sort(key=lambda end: telling(end[2]))
     busy = [end for end in ends if end[1].busy]
-    behind = _ranks(late.values()) if together else _odd(ends)
+    far = as_far(late, together)
+    behind = _ranks(n for rank, n in late.items() if rank not in far) if together else _odd(ends)
     waiting = _list_ranks(tuple(sorted(together))) + (" waits" if len(together) == 1 else " wait")
     prefix = f"{waiting} for {_list_ranks(behind)} in {_where(together)}; " if together and behind else ""
     proof = Proof(verdict=Verdict.HUNG, reason=prefix, behind=behind, edges=found, groups=groups)
@@ -163,11 +174,17 @@ def _sink(
             holder = _outside(open_edge)
             reason = prefix + _waits_for(waiter, open_edge)
             return replace(proof, verdict=Verdict.WAITING, reason=reason, root_outside=holder, root=None if holder else waiter)
-    start, last, on = ends[0]
-    if last.process.pid not in settled:
+    if any(last.process.pid not in settled or last.state == "D" or _unseen(edge, nodes) for _, last, edge in ends):
         return None
-    if last.doing in _RETRIES:
-        return replace(proof, verdict=Verdict.WAITING, reason=f"{prefix}{last.label} tries again and again in {last.where}", root=last)
+    for _, last, _ in ends:
+        if last.doing in _RETRIES:
+            return replace(proof, verdict=Verdict.WAITING, reason=f"{prefix}{last.label} tries again and again in {last.where}", root=last)
+    start, last, on = ends[0]
+    at_work = next((n for n in nodes.values() if n.busy and n.rank not in together), None)
+    if at_work is not None and not (on is not None and on.outside is not None and on.outside.nobody):
+        return replace(proof, verdict=Verdict.STALLED, root=at_work, reason=prefix + _busy(at_work, scene.still))
+    if last.doing in _SPINS and not (scene.still >= SPINS_AFTER and same_for(scene.closeup.looks[last.process.pid], SPIN_LOOKS)):
+        return None
     asleep = on is None or on.kind == WaitKind.SLEEP or (on.kind == WaitKind.POLL and last.rank is not None)
     if last.rank is None and last is not start and all(pid in settled or n.state == "Z" for pid, n in nodes.items()):
         asleep = False  # a parent that waits for its ranks, and nothing in the run moves: the circle is closed
@@ -204,9 +221,20 @@ def _may_come(edge: Edge) -> bool:
     wait = edge.outside
     if wait is None or wait.nobody:
         return False
+    if wait.kind is WaitKind.DISK and edge.waiter.state == "D":
+        return True
     if not wait.observable:
         return True
     return wait.to is not None and not wait.in_run
+
+
+def _unseen(edge: Edge | None, nodes: Mapping[int, Node]) -> bool:
+    """It ends at a process of the run that was not looked at."""
+    wait = edge.outside if edge is not None else None
+    if wait is None or wait.to is None or not wait.in_run or wait.to == wait.waiter:
+        return False
+    seen = nodes.get(wait.to.pid)
+    return seen is None or seen.process != wait.to
 
 
 def _odd(ends: list[tuple[Node, Node, Edge | None]]) -> tuple[int, ...]:
@@ -262,7 +290,8 @@ def _groups(nodes: Mapping[int, Node]) -> tuple[RankGroup, ...]:
         if n.rank is not None:
             places.setdefault(n.where, []).append(n.rank)
     return tuple(
-        RankGroup(ranks=tuple(sorted(ranks)), where=where) for where, ranks in sorted(places.items(), key=lambda item: -len(item[1]))
+        RankGroup(ranks=tuple(sorted(ranks)), where=where)
+        for where, ranks in sorted(places.items(), key=lambda item: (-len(item[1]), min(item[1])))
     )
 
 

@@ -29,7 +29,8 @@ def _looks(state: State) -> tuple[Request, ...]:
         return ()
     if state.ready_at is not None:
         return _look_after_ready(state)
-    if state.motion.still < LOOK_AFTER:
+    settled = state.decision.verdict in (Verdict.FAILED, Verdict.CRASHED, Verdict.UNKNOWN)
+    if settled or state.motion.still < LOOK_AFTER:
         return ()
     every = LOOK_EVERY if state.motion.still < 60 else LOOK_SELDOM
     if state.closeup.at is not None and state.now - state.closeup.at < every:

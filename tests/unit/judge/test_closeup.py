@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 
-from story import Pose, key, thread, wait_for
+from story import Pose, Story, key, polls, rank_pid, sleeps, thread, wait_for
 
 from firsttoken.judge.closeup import KEPT, Closeup, Look, forget, main_place, main_stack, main_waits, noted, posture, same_for
 from firsttoken.model.events import Places, Stacks
 from firsttoken.model.stillness import Frame, ThreadPlace, ThreadStack, WaitKind
+from firsttoken.model.words import Verdict
 
 P = key(200)
 
@@ -117,3 +118,23 @@ def test_a_stack_without_frames_is_none() -> None:
 
 def test_a_thread_that_is_not_the_main_one_tells_no_place() -> None:
     assert main_place(Look(round=1, at=1.0, places=Places(process=P, round=1, threads=(ThreadPlace(tid=5),)))) is None
+
+
+def test_looks_that_saw_nothing_are_not_the_same_place() -> None:
+    blind = look(Pose(blind=True))
+    unreadable = look(Pose(stacks=False, wchan=None))
+    assert not same_for((blind, blind, blind), 2)
+    assert not same_for((unreadable, unreadable, unreadable), 2)
+
+
+def test_a_rank_that_is_not_done_with_a_command_is_behind_those_that_are() -> None:
+    idle = Pose(doing="queue", where="command queue", wchan="ep_poll", waits=(wait_for(WaitKind.POLL, "events"),))
+    story = Story().crew(2).watch(20, {100: polls(), rank_pid(0): idle, rank_pid(1): sleeps()})
+    assert (story.state.decision.verdict, story.state.decision.behind) == (Verdict.HUNG, (1,))
+    assert "rank 0 waits for rank 1 in command queue" in story.state.decision.reason
+
+
+def test_ranks_that_are_all_done_are_not_behind() -> None:
+    idle = Pose(doing="queue", where="command queue", wchan="ep_poll", waits=(wait_for(WaitKind.POLL, "events"),))
+    story = Story().crew(2).watch(8, {100: polls(), rank_pid(0): idle, rank_pid(1): idle})
+    assert story.state.decision.behind == ()
