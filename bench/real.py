@@ -260,7 +260,8 @@ CELLS: Mapping[str, Cell] = {
     "vllm load:1": injected("load:1"),
     # a busy loop without a signature is not told from a long native call: busy without progress is all that can be said
     "vllm spin:1": injected("spin:1", wanted=HUNG | {"stalled"}, within=45.0),
-    "vllm warm:1": injected("warm:1"),
+    # an eager start needs no all-reduce before its first token
+    "vllm warm:1": injected("warm:1", wanted=UNSERVING, within=45.0),
     "vllm profile:1 eager": injected("profile:1"),
     "vllm fifo tp2": fifo_vllm(2),
     "vllm second node missing": alone(),

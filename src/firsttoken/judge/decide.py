@@ -36,7 +36,7 @@ class _Said(NamedTuple):
 def decide(state: State) -> Decision:
     expected = state.plan.sizes.ranks_here
     phase = phases.current(state.book, expected)
-    said = _ended(state) or _bereft(state) or _served(state, phase) or _broken(state) or _moving(state, phase)
+    said = _ended(state) or _stopping(state) or _bereft(state) or _served(state, phase) or _broken(state) or _moving(state, phase)
     return Decision(
         verdict=said.verdict,
         phase=phase,
@@ -67,7 +67,7 @@ def _ended(state: State) -> _Said | None:
     if state.ready_at is not None and exit_.code == 0:
         return _Said(Verdict.READY, f"served its first token at {_seconds(state.ready_at)}; ended with status 0 {when}")
     before = _served_before(state) or ", before its first token"
-    return _Said(Verdict.FAILED, f"ended with status {exit_.code} {when}{before}{_because(state)}", proof)
+    return _Said(Verdict.FAILED, f"ended with status {exit_.code} {when}{before}{_because(state)}", proof, behind=_dead(state))
 
 
 def _stopped(state: State, by: str, when: str) -> _Said:
@@ -93,6 +93,14 @@ def _gone(state: State) -> _Said:
     if state.ready_at is not None:
         return _Said(Verdict.READY, f"served its first token at {_seconds(state.ready_at)}; it ended after {when}, and how was not seen")
     return _Said(Verdict.UNKNOWN, f"it ended after {when}, before its first token, and how was not seen{_because(state)}", proof)
+
+
+def _stopping(state: State) -> _Said | None:
+    """What was decided before somebody asked for the end; what the end itself brings about is no news."""
+    told = state.before_stop
+    if state.stop_by is None or told is None:
+        return None
+    return _Said(told.verdict, f"{told.reason}; being stopped ({state.stop_by})", told.proof, told.detail, told.hang, told.behind)
 
 
 def _bereft(state: State) -> _Said | None:
@@ -138,13 +146,10 @@ def _broken(state: State) -> _Said | None:
         answer = serving.errors[-1][1]
         told = f"status {answer.status}" if answer.status is not None else answer.error or "no answer"
         return _Said(Verdict.UNSERVING, f"listens, but {answer.url} brought no token: {told}", (_short(answer.body or answer.error),))
-    for line in state.errors:
-        if line.fatal:
-            return _Said(
-                Verdict.FAILED,
-                f"the engine reported an error it cannot go on from: {_text(line)}",
-                tuple(_text(e) for e in _errors(state)[:5]),
-            )
+    cause = _first_cause(state)
+    if cause is not None and any(line.fatal for line in state.errors):
+        proof = tuple(_text(error) for error in _errors(state)[:5])
+        return _Said(Verdict.FAILED, f"the engine reported an error it cannot go on from: {_text(cause)}", proof, behind=_dead(state))
     if serving.open_since is None or not _accepts(state):
         return None
     waited = state.now - serving.open_since
@@ -199,9 +204,10 @@ def scene(state: State) -> Scene:
 def _doing(state: State, phase: Phase) -> str:
     """What the start is at, and what it is slow at: the strongest signal of the last interval."""
     if phase is Phase.WEIGHTS and state.weights is not None and state.weights.shards:
-        w = state.weights
+        w, bar = state.weights, state.bar.values if state.bar is not None else {}
         rate = f", {_bytes(weight_rate(state))}/s" if len(state.weights_at) > 1 else ""
-        return f"{w.shards_done} of {w.shards} shards, {_bytes(w.bytes_done)} of {_bytes(w.bytes)}{rate}"
+        done = bar.get("shards_done") if isinstance(bar.get("shards_done"), int | float) else w.shards_done
+        return f"{int(done or 0)} of {int(bar.get('shards') or w.shards)} shards, {_bytes(w.bytes_done)} of {_bytes(w.bytes)}{rate}"
     if phase is Phase.FIRST_TOKEN and state.serving.open_since is not None:
         return f"our request has been waiting for {_seconds(state.now - state.serving.open_since)}"
     if state.motion.children > 0.1:
@@ -246,7 +252,8 @@ def _crash(state: State, exit_: Exited | None) -> str | None:
     for line in state.errors:
         code = line.values.get("exit_code")
         if isinstance(code, int | float) and isfinite(code) and code < 0:
-            return f"a process of the server was ended by {signal_name(int(-code))}"
+            ranks = _dead(state)
+            return f"{f'rank {ranks[0]}' if ranks else 'a process of the server'} was ended by {signal_name(int(-code))}"
     first = next((e for e in state.exits if e.signal is not None and e.signal not in state.signals_sent), None)
     if first is not None and (first.root or first.signal in _FATAL_SIGNALS):
         return f"{'ended' if first.root else 'a process of the server was ended'} by {signal_name(first.signal or 0)}"
@@ -280,10 +287,20 @@ def _errors(state: State) -> tuple[LogLine, ...]:
 
 
 def _because(state: State) -> str:
-    errors = _errors(state)
-    if errors:
-        return f": {_text(errors[0])}"
+    line = _first_cause(state)
+    if line is not None:
+        return f": {_text(line)}"
     return f"; its last line: {state.last_line}" if state.last_line else ""
+
+
+def _first_cause(state: State) -> LogLine | None:
+    """A line that only reports the death of another process is fallout: the exception before it, of whoever died, says why."""
+    errors = _errors(state)
+    first = errors[0] if errors else None
+    if first is None or not first.values.get("exit_code"):
+        return first
+    before = [e for e in state.errors if e.offset < first.offset and not e.fatal and "error" in e.values]
+    return before[-1] if before else first
 
 
 def _served_before(state: State) -> str:

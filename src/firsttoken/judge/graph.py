@@ -3,7 +3,7 @@
 Ranks in a collective wait for the ranks that are not in it; that edge comes from the stacks, all others from the kernel.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from firsttoken.judge.closeup import Look, main_place, main_stack, main_waits, stack_of
@@ -12,6 +12,8 @@ from firsttoken.model.stillness import Wait, WaitKind
 
 TOGETHER = ("collective", "rendezvous")
 """kinds of frame signatures in which a rank waits for the other ranks; who is in the first is further than who is in the second"""
+LONG_SLEEP = 60.0
+"""seconds"""
 IDLE = "queue"
 """the kind in which a rank has done what it was told and waits for its next command"""
 
@@ -79,6 +81,9 @@ def node(member: Member, rank: int | None, look: Look, root_pid: int | None) -> 
     if waits and waits[0].kind in (WaitKind.FIFO, WaitKind.FILE_LOCK, WaitKind.DISK):
         told = stack_of(look, waits[0].tid) or stack  # it may be another thread that hangs there
     where = (told.where or told.frames[0].function) if told is not None else (place.wchan or place.syscall or "?") if place else "?"
+    doing = stack.doing if stack is not None else None
+    if stack is not None and doing in TOGETHER and _sleeps_long(waits):
+        doing, where = None, stack.frames[0].function
     return Node(
         process=member.process,
         rank=rank,
@@ -86,11 +91,16 @@ def node(member: Member, rank: int | None, look: Look, root_pid: int | None) -> 
         label=label(member, rank, root_pid),
         state=state,
         busy=state == "R",
-        doing=stack.doing if stack is not None else None,
+        doing=doing,
         where=where,
         wait=waits[0] if waits else None,
         others=tuple(waits[1:]),
     )
+
+
+def _sleeps_long(waits: Sequence[Wait]) -> bool:
+    """What polls for other ranks sleeps for milliseconds; code called from a collective that sleeps for minutes waits for nobody."""
+    return bool(waits) and waits[0].kind is WaitKind.SLEEP and (waits[0].timeout_s or 0.0) > LONG_SLEEP
 
 
 def gathered(ranks: Mapping[int, Node]) -> dict[int, Node]:

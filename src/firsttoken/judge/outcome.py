@@ -79,7 +79,7 @@ def result(state: State, folder: str | None = None) -> Result:
             for a in state.serving.answers
         ),
         exit=ExitRow(code=state.root_exit.code, signal=state.root_exit.signal) if state.root_exit else ExitRow(),
-        next=_next(state),
+        next=_next(state, state.run or (folder or "").rstrip("/").rsplit("/", 1)[-1] or "RUN"),
         not_checked=(*plan.not_read, *state.missed),
     )
 
@@ -195,15 +195,16 @@ def _eta(state: State) -> float | None:
     return max(state.weights.bytes - state.weights.bytes_done, 0) / rate if rate > 0 else None
 
 
-def _next(state: State) -> tuple[str, ...]:
+def _next(state: State, run: str) -> tuple[str, ...]:
     """Commands that lead on from here. A server that somebody else started is not ours to stop."""
-    steps = _steps(state)
-    over = state.adopted or state.emptied
-    return tuple(step for step in steps if not (over and step.startswith("firsttoken stop ")))
+    over = state.emptied or state.launch_failed is not None
+    useless: tuple[str, ...] = ("firsttoken stop ",) if state.adopted else ()
+    if over:
+        useless = ("firsttoken stop ", "firsttoken wait ", "firsttoken stacks ")
+    return tuple(step for step in _steps(state, run) if not (useless and step.startswith(useless)))
 
 
-def _steps(state: State) -> tuple[str, ...]:
-    run = state.run or "RUN"
+def _steps(state: State, run: str) -> tuple[str, ...]:
     match state.decision.verdict:
         case Verdict.STARTING | Verdict.SLOW | Verdict.WAITING:
             return (f"firsttoken wait {run} --max-wait 50", f"firsttoken logs {run} --tail 50")

@@ -100,3 +100,11 @@ def test_a_main_thread_that_waits_for_a_thread_of_its_own_hangs_where_that_one_d
     assert story.state.decision.verdict is Verdict.HUNG
     assert "waits for the FIFO /m/shard" in story.state.decision.reason
     assert "(in read weights)" in story.state.decision.reason
+
+
+def test_a_rank_that_sleeps_for_an_hour_inside_of_a_collective_is_not_in_it() -> None:
+    """The frame of the collective lies outside of the one that sleeps."""
+    asleep = collective("_all_reduce", waits=(wait_for(WaitKind.SLEEP, "time to pass", timeout_s=3600.0),))
+    story = Story().crew(3).watch(20, {100: polls(), **{rank_pid(rank): collective() for rank in (0, 2)}, rank_pid(1): asleep})
+    assert (story.state.decision.verdict, story.state.decision.behind) == (Verdict.HUNG, (1,))
+    assert "ranks 0, 2 wait for rank 1 in all_reduce" in story.state.decision.reason

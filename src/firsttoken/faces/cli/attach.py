@@ -100,13 +100,16 @@ def command(
         teller = _Teller(said, out if events else None)
         follower = partial(Follower, patience=patience, on_change=teller.changed, on_event=teller.happened)
         seen, code = _followed(attached, senses_of(attached, api_key_env), follower, max_wait, stay, said)
+        from firsttoken.session.explain import with_findings  # not before there is something to explain
+
+        told = with_findings(seen.result, attached.folder)
         if not as_json and not events:
-            words.line(summary(seen.result))
+            words.line(summary(told))
     finally:
         out.close()
         words.close()
     if as_json:
-        answer(seen.result, True)
+        answer(told, True)
     return code
 
 

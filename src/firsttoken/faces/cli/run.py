@@ -147,8 +147,11 @@ def command(
                     )
                     seen, code = asyncio.run(foreground.run())
             signposts.ended(seen.result, serves=detach or until is not None)
+            from firsttoken.session.explain import with_findings  # not before there is something to explain
+
+            told = with_findings(seen.result, folder)
             if not as_json and not events:
-                words.line(summary(seen.result))
+                words.line(summary(told))
         finally:
             keeper.release()
             out.close()
@@ -156,7 +159,7 @@ def command(
     if out.lost:
         note(f"{out.lost} bytes were not shown because nobody read them in time; `firsttoken logs {folder.name}` has them")
     if as_json:
-        answer(seen.result, True)
+        answer(told, True)
     return code
 
 

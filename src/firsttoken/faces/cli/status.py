@@ -25,7 +25,9 @@ def command(run: str | None, as_json: bool) -> int:
         return list_runs(runs(), as_json)
     folder = find_run(run)
     state = run_state(folder)
-    answer(Follower(folder=folder).stored(), as_json, state=state)
+    from firsttoken.session.explain import with_findings  # not before there is something to explain
+
+    answer(with_findings(Follower(folder=folder).stored(), folder), as_json, state=state)
     if not as_json:
         click.echo(f"\n  state     {state}")
     if state == "left":

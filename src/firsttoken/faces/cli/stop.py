@@ -6,9 +6,10 @@ import click
 
 from firsttoken.faces.cli.amounts import Seconds
 from firsttoken.faces.cli.say import find_run, give_up, json_option, print_document, run_argument
+from firsttoken.history.runs import RunFolder, runs
 from firsttoken.model.exits import USAGE
 from firsttoken.report.document import document
-from firsttoken.session.tend import NotOurs, stop
+from firsttoken.session.tend import NotOurs, run_state, stop
 
 
 @click.command()
@@ -17,11 +18,11 @@ from firsttoken.session.tend import NotOurs, stop
 @click.option("--max-wait", type=Seconds(), default=120, show_default=True, metavar="S", help="Give up waiting after S seconds.")
 @json_option
 def command(run: str | None, force: bool, max_wait: float, as_json: bool) -> int:
-    """End RUN (the latest where none is named); returns when no process of it is left.
+    """End RUN (where none is named: the latest that still runs); returns when no process of it is left.
 
     A server that starts is ended by a ladder of signals; one that was ready gets a single SIGTERM and may drain (--force cuts that short).
     """
-    folder = find_run(run)
+    folder = find_run(run) if run is not None else _latest_running()
     try:
         stopped = asyncio.run(stop(folder, force=force, max_wait=max_wait))
     except NotOurs as error:
@@ -36,3 +37,8 @@ def command(run: str | None, force: bool, max_wait: float, as_json: bool) -> int
             75,
         )
     return 0
+
+
+def _latest_running() -> RunFolder:
+    """A run that ended, or a launch that failed, since then is not what somebody wants to stop."""
+    return next((folder for folder in reversed(runs()) if run_state(folder) in ("running", "left")), None) or find_run(None)

@@ -54,5 +54,7 @@ def command(
     finally:
         words.close()
     signposts.ended(seen.result, serves=seen.result.exit.code is None and seen.result.exit.signal is None)
-    answer(seen.result, as_json)
+    from firsttoken.session.explain import with_findings  # not before there is something to explain
+
+    answer(with_findings(seen.result, follower.folder), as_json)
     return seen.code if seen.code is not None else TIMED_OUT
