@@ -34,6 +34,9 @@ _TELLING = (
 )
 
 
+_NAPS = frozenset({"nanosleep", "clock_nanosleep"})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
     """One process as last seen. `label` names it in a sentence. `busy`: its main thread runs. `doing` and `where` come from the frame
@@ -50,6 +53,16 @@ class Node:
     where: str
     wait: Wait | None
     others: tuple[Wait, ...] = ()
+    hands: tuple[Wait, ...] = ()
+    """what its other threads wait for"""
+    naps: bool = False
+    """another thread of it sleeps, and will wake up by itself"""
+    has_stack: bool = False
+
+    @property
+    def inward(self) -> bool:
+        """Its main thread waits for another thread of the same process."""
+        return self.wait is not None and self.wait.kind == WaitKind.FUTEX and self.wait.to in (None, self.process)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +108,9 @@ def node(member: Member, rank: int | None, look: Look, root_pid: int | None) -> 
         where=where,
         wait=waits[0] if waits else None,
         others=tuple(waits[1:]),
+        hands=tuple(one for one in look.places.waits if one.tid != place.tid) if look.places is not None and place is not None else (),
+        naps=look.places is not None and any(one.syscall in _NAPS and not one.main for one in look.places.threads),
+        has_stack=stack is not None,
     )
 
 

@@ -23,6 +23,9 @@ CLOSED_AFTER, ASLEEP_AFTER, SPINS_AFTER = 4.0, 12.0, 25.0
 """stillness, seconds, before a sink of that kind proves a hang"""
 SPIN_LOOKS = 5
 _SPINS = frozenset({"cuda_sync", "spin"})
+LONG_SLEEP_S = 60.0
+_NEED_STACKS = frozenset({WaitKind.SOCKET, WaitKind.FUTEX, WaitKind.POLL, WaitKind.SLEEP, WaitKind.OTHER})
+"""kinds of waits of which the kernel alone tells too little for a proof"""
 _RETRIES = frozenset({"sleep_retry", "network"})
 
 
@@ -185,6 +188,11 @@ def _sink(
         return replace(proof, verdict=Verdict.STALLED, root=at_work, reason=prefix + _busy(at_work, scene.still))
     if last.doing in _SPINS and not (scene.still >= SPINS_AFTER and same_for(scene.closeup.looks[last.process.pid], SPIN_LOOKS)):
         return None
+    by_child = last is not start and by_waiter[start.process.pid].kind == WaitKind.CHILD
+    open_end = _open_end(last, on, scene.still, alone=last is start or by_child, awaited=bool(together))
+    if open_end is not None:
+        verdict, said = open_end
+        return replace(proof, verdict=verdict, root=last, reason=prefix + said)
     asleep = on is None or on.kind == WaitKind.SLEEP or (on.kind == WaitKind.POLL and last.rank is not None)
     if last.rank is None and last is not start and all(pid in settled or n.state == "Z" for pid, n in nodes.items()):
         asleep = False  # a parent that waits for its ranks, and nothing in the run moves: the circle is closed
@@ -192,8 +200,37 @@ def _sink(
         return None
     said = _waits_for(last, on) if on is not None else f"{last.label} stands in {last.where} and waits for nobody"
     via = "" if last is start else f"{start.label} waits for {last.label} in {start.where}; "
-    by_child = last is not start and by_waiter[start.process.pid].kind == WaitKind.CHILD
     return replace(proof, reason=prefix + via + said, root=last if by_child or start.rank is None else start)
+
+
+def _open_end(last: Node, on: Edge | None, still: float, *, alone: bool, awaited: bool) -> tuple[Verdict, str] | None:
+    """Why a path may go on by itself, so that nothing is proven. `alone`: it ends where it began (or at a child), so no circle of the run
+    is closed by it; `awaited`: other ranks wait for it in a collective.
+    """
+    wait = last.wait
+    if wait is not None and wait.kind == WaitKind.SLEEP:  # every sleep ends; one of minutes while the others wait is as good as none
+        lasts = wait.timeout_s
+        if lasts is not None and still < lasts + CLOSED_AFTER and not (awaited and lasts >= LONG_SLEEP_S):
+            return Verdict.WAITING, f"{last.label} sleeps, {lasts:.0f} s at a time (in {last.where})"
+        if not awaited:
+            return Verdict.STALLED, f"{last.label} sleeps (in {last.where}), and what it waits for is not known"
+    if not last.has_stack and (on is None or on.kind in _NEED_STACKS):
+        return Verdict.STALLED, f"{last.label} stands still; without its stack nothing is proven"
+    if not alone or awaited:
+        return None
+    if wait is not None and wait.kind == WaitKind.SOCKET and wait.what.startswith("a connection to "):
+        return Verdict.STALLED, f"{last.label} waits for {wait.what}, as an idle server does"
+    own_socket = wait is not None and wait.kind == WaitKind.SOCKET and wait.to == last.process
+    if wait is not None and last.rank is None and (own_socket or wait.kind == WaitKind.POLL):
+        return Verdict.STALLED, f"{last.label} waits for events (in {last.where}), as an idle server does"
+    if not last.inward:
+        return None
+    for hand in last.hands:
+        if not hand.nobody and (not hand.observable or (hand.to is not None and not hand.in_run and hand.to != last.process)):
+            return Verdict.WAITING, f"{last.label} waits for a thread of its own, which waits for {hand.what}"
+    if last.naps or any(hand.timeout_s is not None for hand in last.hands):
+        return Verdict.STALLED, f"{last.label} waits for a thread of its own, and one of them wakes up by itself"
+    return None
 
 
 def _spins(scene: Scene, last: Node) -> bool:

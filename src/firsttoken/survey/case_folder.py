@@ -41,7 +41,7 @@ def read_case(folder: Path) -> Attached:
     if not log_file.exists():
         log_file = next((file for file in sorted(folder.glob("*.log"))[:1]), log_file)
     log: bytes | None = None
-    if log_file.exists():
+    if log_file.is_file():
         try:
             log = _bounded(log_file)
         except OSError as error:
@@ -65,6 +65,9 @@ def read_case(folder: Path) -> Attached:
 
 def _text(file: Path, unread: list[str]) -> str | None:
     """None where there is no such file."""
+    if file.exists() and not file.is_file():
+        unread.append(f"{file.name}: not a file")
+        return None
     try:
         with file.open("rb") as opened:
             return opened.read(TEXT_LIMIT).decode("utf8", "replace")
