@@ -153,10 +153,12 @@ def _broken(state: State) -> _Said | None:
     if serving.open_since is None or not _accepts(state):
         return None
     waited = state.now - serving.open_since
-    patience = MUTE_AFTER if state.motion.busy < 0.5 else max(_budget(state, Phase.FIRST_TOKEN, state.policy.answer_budget), MUTE_AFTER)
+    behind_it = prove(scene(state))
+    proven = behind_it is not None and behind_it.verdict is Verdict.HUNG
+    idle = proven or state.motion.busy < 0.5
+    patience = MUTE_AFTER if idle else max(_budget(state, Phase.FIRST_TOKEN, state.policy.answer_budget), MUTE_AFTER)
     if waited >= patience and state.motion.still >= min(state.policy.still_after, patience):
         reason = f"accepts a request and brings no token: {_seconds(waited)} so far, and nothing moves"
-        behind_it = prove(scene(state))
         why = f"; {behind_it.reason}" if behind_it is not None else ""
         return _Said(Verdict.UNSERVING, reason + why, (f"no strong signal for {_seconds(state.motion.still)}",), hang=behind_it)
     return None

@@ -182,7 +182,9 @@ class Recorder:
                 for _ in lines:
                     batch.popleft()
             else:
-                self._dropped += writer.log(item.offset, item.t, item.wall, item.data)
+                dropped = writer.log(item.offset, item.t, item.wall, item.data)
+                with self._condition:  # `news` takes and clears it from the keeper's own thread
+                    self._dropped += dropped
                 size = len(item.data)
                 batch.popleft()
             with self._condition:
