@@ -142,13 +142,14 @@ def _sampled(state: State, body: Counters, t: float) -> State:
 
 
 def _rank_death(state: State, body: Exited, t: float) -> State:
-    """Of a process that its title shows to be one of the engine's; early ones do not tell their rank yet."""
+    """Of a process that its title or the log shows to be one of the engine's; early ones do not tell their rank yet."""
     member = state.members.get(body.process.pid)
-    if member is None or member.process != body.process or member.tag is None or body.root:
+    if member is None or member.process != body.process or body.root:
         return state
-    if body.signal is None or body.signal in state.signals_sent or state.stop_by is not None:
+    titled = world_rank(member.tag, state.plan.sizes)
+    rank = titled if titled is not None else state.told_ranks.get(body.process.pid)
+    if (member.tag is None and rank is None) or body.signal is None or body.signal in state.signals_sent or state.stop_by is not None:
         return state
-    rank = world_rank(member.tag, state.plan.sizes)
     return replace(state, rank_deaths=(*state.rank_deaths, RankDeath(rank=rank, pid=body.process.pid, signal=body.signal, t=t)))
 
 
