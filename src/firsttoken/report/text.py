@@ -56,7 +56,7 @@ def _facts(result: Result) -> list[str]:
     version = f" {result.engine.version}" if result.engine.version else ""
     rows = [
         ("engine", f"{result.engine.name or 'not recognised'}{version}"),
-        ("command", shlex.join(result.command)),
+        ("command", visible(shlex.join(result.command))),
         ("endpoint", " ".join(filter(None, (result.endpoint.url, result.endpoint.model and f"(model {result.endpoint.model})")))),
         ("weights", _weights(result)),
         ("memory", _memory(result)),
@@ -82,3 +82,8 @@ def _memory(result: Result) -> str:
 
 def _took(seconds: float | None) -> str:
     return f"{seconds:.1f} s" if seconds is not None else "…"
+
+
+def visible(text: str) -> str:
+    """Control characters as escapes: what somebody put into an argument must not steer a terminal."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)

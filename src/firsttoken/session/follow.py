@@ -151,7 +151,10 @@ class Follower:
         holder = self.folder.keeper().get("observer")
         if not isinstance(holder, dict) or self.folder.keeper().get("ended") is not None:
             return False
-        return Procfs().alive(int(holder["pid"]), int(holder["start"]))
+        try:
+            return Procfs().alive(int(holder["pid"]), int(holder["start"]))
+        except (KeyError, TypeError, ValueError):
+            return False
 
     def _lost(self, last: Result) -> Result:
         """Nobody saw how it went on."""

@@ -17,6 +17,7 @@ from firsttoken.launch.start import KeeperHandle, StartError, start_keeper
 from firsttoken.model.codec import encode
 from firsttoken.model.events import Body, Event, LaunchFailed, Planned
 from firsttoken.model.plan import Plan, Policy
+from firsttoken.session.planning import working_folder
 from firsttoken.session.surroundings import surroundings
 from firsttoken.session.tend import run_state
 
@@ -82,7 +83,7 @@ def _before(plan: Plan) -> PostMortem | None:
 def _spec_json(asked: Asked, before: PostMortem | None) -> dict[str, Any]:
     return {
         "command": list(asked.plan.command),
-        "cwd": os.getcwd(),
+        "cwd": working_folder(),
         "plan": msgspec.to_builtins(asked.plan),
         "policy": msgspec.to_builtins(asked.policy),
         "api_key_env": asked.api_key_env,

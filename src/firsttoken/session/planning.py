@@ -20,10 +20,21 @@ _LARGEST_TEXT = 1 << 20
 
 def plan_of(argv: Sequence[str]) -> Plan:
     """With budgets from what the like took before."""
-    world = local_world(dict(os.environ), os.getcwd())
+    world = local_world(dict(os.environ), working_folder())
     plan = make_plan(argv, world, profiles())
     history = mean_phases(plan, runs())
     return make_plan(argv, world, profiles(), history=history) if history else plan
+
+
+def working_folder() -> str:
+    """Ours; one that was deleted has only the name that the kernel still knows, and keeps nobody from launching."""
+    try:
+        return os.getcwd()
+    except OSError:
+        try:
+            return os.readlink("/proc/self/cwd")
+        except OSError:
+            return "/"
 
 
 def local_world(env: Mapping[str, str], cwd: str, *, root: str = "/") -> World:

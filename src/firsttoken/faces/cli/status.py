@@ -9,6 +9,7 @@ from firsttoken.faces.cli.say import answer, find_run, json_option, note, print_
 from firsttoken.history.runs import RunFolder, runs
 from firsttoken.model.words import OPEN_VERDICTS, Verdict
 from firsttoken.report.document import document
+from firsttoken.report.text import visible
 from firsttoken.session.follow import Follower
 from firsttoken.session.tend import run_state
 
@@ -44,7 +45,7 @@ def list_runs(folders: list[RunFolder], as_json: bool) -> int:
         click.echo("no runs yet; `firsttoken run -- COMMAND` makes one")
     for fields in rows:
         said = f"{fields['run']:<46} {fields['state']:<8} {fields['verdict'] or '-':<10} {fields['phase'] or '-':<17}"
-        click.echo(f"{said} {shlex.join(fields['command'])[:60]}")
+        click.echo(f"{said} {visible(shlex.join(fields['command']))[:60]}")
     return 0
 
 
