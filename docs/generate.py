@@ -32,7 +32,7 @@ def pages() -> dict[Path, str]:
 
 
 def cli_page() -> str:
-    context = click.Context(cli, info_name="firsttoken")
+    context = click.Context(cli, info_name="firsttoken", **cli.context_settings)
     parts = [
         "# Commands and options\n",
         _MADE,

@@ -37,7 +37,7 @@ def test_each_command_has_a_help_text_of_its_own() -> None:
     for command in COMMANDS:
         if command != "rehearse":
             said = inside(Path("nowhere"), command, "-h")
-            assert said.exit_code == 0
+            assert said.exit_code == 0, (command, said.output)
             assert said.output.startswith(f"Usage: firsttoken {command} ")
             assert "x>=" not in said.output
 

@@ -23,7 +23,6 @@ from firsttoken.survey.case_folder import LOG_LIMIT, read_case, read_log_file
 
 SURE = 0.5
 _STOPPED = "stopped-from-outside"
-_EXPLAINED = frozenset({Verdict.FAILED, Verdict.CRASHED, Verdict.HUNG, Verdict.UNSERVING, Verdict.STALLED, Verdict.WAITING})
 _LAST_LINES = 60
 _COLLECT = (
     "py-spy dump --pid PID --nonblocking > stacks/PID.txt, for every rank",
@@ -50,11 +49,6 @@ def explain_run(run: RunFolder) -> Result:
     found = findings(facts, causes(), base.verdict)
     ours = replayed.state.stop_by is not None  # the record knows who stopped it
     return replace(base, findings=tuple(one.row() for one in found if not (ours and one.cause.id == _STOPPED)))
-
-
-def with_findings(result: Result, run: RunFolder) -> Result:
-    """A result that somebody will act on, with the causes that the run's log tells."""
-    return replace(result, findings=explain_run(run).findings) if result.verdict in _EXPLAINED else result
 
 
 def explain(attached: Attached, folder: str | None = None) -> Result:

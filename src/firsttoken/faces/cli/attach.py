@@ -12,7 +12,7 @@ import click
 from firsttoken.faces.cli.amounts import Seconds
 from firsttoken.faces.cli.outlet import Outlet
 from firsttoken.faces.cli.patience import Patience, patience_options
-from firsttoken.faces.cli.say import answer, give_up, json_option, note, print_document
+from firsttoken.faces.cli.say import answer, explained, give_up, json_option, note, print_document
 from firsttoken.history.runs import RunNotFound, find
 from firsttoken.hosts.procfs import Procfs
 from firsttoken.model.codec import encode
@@ -100,9 +100,7 @@ def command(
         teller = _Teller(said, out if events else None)
         follower = partial(Follower, patience=patience, on_change=teller.changed, on_event=teller.happened)
         seen, code = _followed(attached, senses_of(attached, api_key_env), follower, max_wait, stay, said)
-        from firsttoken.session.explain import with_findings  # not before there is something to explain
-
-        told = with_findings(seen.result, attached.folder)
+        told = explained(seen.result, attached.folder)
         if not as_json and not events:
             words.line(summary(told))
     finally:

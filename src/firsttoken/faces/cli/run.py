@@ -16,7 +16,7 @@ from click.shell_completion import CompletionItem
 from firsttoken.faces.cli.amounts import Seconds
 from firsttoken.faces.cli.outlet import Outlet
 from firsttoken.faces.cli.patience import Patience, patience_options
-from firsttoken.faces.cli.say import answer, give_up, json_option, note
+from firsttoken.faces.cli.say import answer, explained, give_up, json_option, note
 from firsttoken.faces.cli.signposts import Signposts, notify_socket, ready_file_option, termination_log_option
 from firsttoken.history.runs import RunFolder
 from firsttoken.launch.start import KeeperHandle
@@ -147,9 +147,7 @@ def command(
                     )
                     seen, code = asyncio.run(foreground.run())
             signposts.ended(seen.result, serves=detach or until is not None)
-            from firsttoken.session.explain import with_findings  # not before there is something to explain
-
-            told = with_findings(seen.result, folder)
+            told = explained(seen.result, folder)
             if not as_json and not events:
                 words.line(summary(told))
         finally:

@@ -1,6 +1,7 @@
 """Where words go: answers to stdout, everything said on the way to stderr. With `--json` stdout holds one document and nothing else."""
 
 import contextlib
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import click
@@ -9,6 +10,7 @@ from click.shell_completion import CompletionItem
 from firsttoken.history.runs import RunFolder, RunNotFound, find, runs
 from firsttoken.model.exits import USAGE
 from firsttoken.model.result import Result
+from firsttoken.model.words import Verdict
 from firsttoken.report.document import result_document, to_json
 from firsttoken.report.text import summary
 
@@ -52,6 +54,18 @@ def find_run(name: str | None) -> RunFolder:
     except OSError as error:
         why = error.strerror or str(error)
         raise Problem(f"the runs' folder cannot be read ({error.filename}: {why}); set FIRSTTOKEN_HOME to a folder of yours") from error
+
+
+_EXPLAINED = frozenset({Verdict.FAILED, Verdict.CRASHED, Verdict.HUNG, Verdict.UNSERVING, Verdict.STALLED, Verdict.WAITING})
+
+
+def explained(result: Result, folder: RunFolder) -> Result:
+    """A result that somebody has to act on, with the causes that the run's own log tells."""
+    if result.verdict not in _EXPLAINED:
+        return result
+    from firsttoken.session.explain import explain_run  # not before there is something to explain
+
+    return replace(result, findings=explain_run(folder).findings)
 
 
 def answer(result: Result, as_json: bool, **more: Any) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from firsttoken.faces.cli.say import answer, find_run, json_option, note, print_document, run_argument
+from firsttoken.faces.cli.say import answer, explained, find_run, json_option, note, print_document, run_argument
 from firsttoken.history.runs import RunFolder, runs
 from firsttoken.model.words import OPEN_VERDICTS, Verdict
 from firsttoken.report.document import document
@@ -26,9 +26,7 @@ def command(run: str | None, as_json: bool) -> int:
         return list_runs(runs(), as_json)
     folder = find_run(run)
     state = run_state(folder)
-    from firsttoken.session.explain import with_findings  # not before there is something to explain
-
-    answer(with_findings(Follower(folder=folder).stored(), folder), as_json, state=state)
+    answer(explained(Follower(folder=folder).stored(), folder), as_json, state=state)
     if not as_json:
         click.echo(f"\n  state     {state}")
     if state == "left":

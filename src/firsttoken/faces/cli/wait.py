@@ -10,7 +10,7 @@ from firsttoken.faces.cli.amounts import Seconds
 from firsttoken.faces.cli.outlet import Outlet
 from firsttoken.faces.cli.patience import Patience, patience_options
 from firsttoken.faces.cli.run import live_view_on
-from firsttoken.faces.cli.say import answer, find_run, json_option, note, run_argument
+from firsttoken.faces.cli.say import answer, explained, find_run, json_option, note, run_argument
 from firsttoken.faces.cli.signposts import Signposts, ready_file_option, termination_log_option
 from firsttoken.model.exits import TIMED_OUT
 from firsttoken.session.follow import Follower, Seen
@@ -54,7 +54,5 @@ def command(
     finally:
         words.close()
     signposts.ended(seen.result, serves=seen.result.exit.code is None and seen.result.exit.signal is None)
-    from firsttoken.session.explain import with_findings  # not before there is something to explain
-
-    answer(with_findings(seen.result, follower.folder), as_json)
+    answer(explained(seen.result, follower.folder), as_json)
     return seen.code if seen.code is not None else TIMED_OUT
