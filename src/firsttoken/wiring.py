@@ -7,9 +7,11 @@ import asyncio
 import os
 import re
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -314,6 +316,7 @@ def observe(folder: RunFolder) -> None:
     plan = msgspec.convert(spec["plan"], Plan)
     policy = msgspec.convert(spec["policy"], Policy)
     senses = LocalSenses(folder, plan, key_env=spec.get("api_key_env"))
+    threading.Thread(target=import_module, args=("httpx",), daemon=True).start()  # so that the first request need not wait for it
     first = (Planned(plan=plan, policy=policy, firsttoken=__version__),)
     held = os.environ.get(MASTER_ENV, "")
     asyncio.run(Observer(folder=folder, senses=senses, master=int(held) if held.isdigit() else None).run(first))
