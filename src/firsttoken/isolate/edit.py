@@ -1,0 +1,81 @@
+"""A command with some of its settings changed: the algebra of changes, word by word.
+
+Everything else stays as the user typed it, so that the difference between two commands is exactly the settings that differ.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+
+from firsttoken.isolate.settings import Command
+from firsttoken.model.isolation import Change, Setting
+
+
+def edited(command: Command, changed: Iterable[Setting], extra: Sequence[str] = ()) -> tuple[str, ...]:
+    """The command with these settings changed, and with the words `extra` behind the engine's arguments."""
+    changes = [change for setting in changed for change in setting.changes]
+    words: list[str | None] = list(command.argv)
+    first = command.first if command.first is not None else len(words)
+    behind = list(extra)
+    variables: dict[str, str | None] = {}
+    for change in changes:
+        match change.kind, change.action:
+            case "env", "remove":
+                variables[change.name] = None
+            case "env", _:
+                variables[change.name] = change.values[0] if change.values else ""
+            case "word", _:
+                words = [change.values[0] if word == change.name else word for word in words]
+            case "key", _:
+                _without_keys(command, words, first, [one for one in changes if one.kind == "key" and (one.name, one.at) == _same(change)])
+            case "flag", "remove":
+                _blank(command, words, first, change.name, change.at)
+            case _:
+                for at in range(sum(one.name == change.name for one in command.given) if change.action == "set" else 0):
+                    _blank(command, words, first, change.name, at)
+                behind += [change.name, *change.values]
+    for one in command.given:  # what a shortcut sets is not given twice
+        if one.name in extra:
+            words[first + one.begin : first + one.end] = [None] * (one.end - one.begin)
+    for name in variables:
+        if name in command.assigned:
+            words[command.assigned[name][0]] = None
+    return _with_variables(command, [word for word in (*words, *behind) if word is not None], variables)
+
+
+def _same(change: Change) -> tuple[str, int]:
+    return change.name, change.at
+
+
+def _blank(command: Command, words: list[str | None], first: int, name: str, number: int) -> None:
+    """Words keep their places until all changes are made."""
+    alike = [one for one in command.given if one.name == name]
+    if number < len(alike):
+        words[first + alike[number].begin : first + alike[number].end] = [None] * (alike[number].end - alike[number].begin)
+
+
+def _without_keys(command: Command, words: list[str | None], first: int, changes: Sequence[Change]) -> None:
+    """The flag without some keys of its JSON; without any left, without the flag."""
+    name, number = _same(changes[0])
+    alike = [one for one in command.given if one.name == name]
+    if number >= len(alike) or not alike[number].values:
+        return
+    value = json.loads(alike[number].values[-1])
+    left = {key: item for key, item in value.items() if all(key not in change.values for change in changes)}
+    at = first + alike[number].end - 1
+    word = command.argv[at]
+    flag, equals, _ = word.partition("=") if word.startswith("-") else ("", "", "")
+    if left:
+        words[at] = f"{flag}{equals}{json.dumps(left)}"
+    else:
+        _blank(command, words, first, name, number)
+
+
+def _with_variables(command: Command, words: list[str], variables: dict[str, str | None]) -> tuple[str, ...]:
+    gone = [name for name, value in variables.items() if value is None and name in command.environment]
+    added = [f"{name}={value}" for name, value in variables.items() if value is not None]
+    if command.client:
+        at = next((index + 1 for index, word in enumerate(words) if word in ("run", "exec")), 0)
+        return (*words[:at], *(part for pair in added for part in ("-e", pair)), *words[at:])
+    if not gone and not added:
+        return tuple(words)
+    return ("env", *(part for name in gone for part in ("-u", name)), *added, *words)

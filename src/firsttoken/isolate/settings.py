@@ -1,0 +1,214 @@
+"""What can be changed in a command: the user's own flags and variables, and the remedies that the engine's profile knows.
+
+What a server is stays (model, port, host, ranks); what belongs together moves together. A setting that nothing makes a suspect is still
+one: suspicion orders the search and never ends it.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from firsttoken.knowledge.profile import IsolationRules, SettingRule
+from firsttoken.model.isolation import Change, Given, Setting
+from firsttoken.model.redact import mask_argv, mask_env
+
+MOST = 60
+"""settings; more than a screenful is none that a person gave"""
+_BY_PHASE, _BY_CAUSE = 0.35, 0.6
+"""How likely a setting is at fault that the failing phase, or a cause that was found, names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A command as it can be edited. `first`: where the engine's own arguments begin, None where they are not to be seen (a script).
+
+    `assigned`: index and value of `NAME=value` words in front. `environment`: the caller's. `client`: it only asks a container daemon.
+    """
+
+    argv: tuple[str, ...]
+    first: int | None = None
+    given: tuple[Given, ...] = ()
+    assigned: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    client: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """How the user steers. `keep`: flags or variables that stay. `attempt`: flags that may go although they usually stay, with words behind
+    them to be set so. `attempt_env`: `NAME` may go, `NAME=value` is set. `swaps`: a word, and what it becomes."""
+
+    keep: tuple[str, ...] = ()
+    attempt: tuple[str, ...] = ()
+    attempt_env: tuple[str, ...] = ()
+    swaps: tuple[tuple[str, str], ...] = ()
+
+
+def settings_of(command: Command, rules: IsolationRules, groups: Iterable[SettingRule], wishes: Wishes) -> tuple[Setting, ...]:
+    """The user's settings in the order of the command, then variables, then remedies. `groups`: those that hold for this command."""
+    used: set[int] = set()
+    grouped = [setting for rule in groups if (setting := _by_rule(command, rule, rules, wishes, used)) is not None]
+    own = [setting for setting in grouped if not setting.remedy]
+    for index, one in enumerate(command.given):
+        if index not in used and not _stays(one, rules, wishes):
+            own += _single(command, one, rules)
+    own.sort(key=lambda setting: _position(command, setting))
+    found = [*own, *_variables(command, rules, wishes), *_wished(command, wishes)]
+    found += [setting for setting in grouped if setting.remedy]
+    unique = {setting.label: setting for setting in reversed(found)}
+    return tuple(setting for setting in found if unique[setting.label] is setting)[:MOST]
+
+
+def weighed(settings: Sequence[Setting], phase: str | None, findings: Sequence[Mapping[str, Any]]) -> tuple[Setting, ...]:
+    """The settings with the suspicion that the baseline's phase and the causes found cast on them. A remedy that neither names is left out,
+    but for those that hold in any phase."""
+    named = [(row, change) for row in findings for change in row.get("settings") or ()]
+    weighed = []
+    for setting in settings:
+        causes = [row for row, change in named if any(_names(change, one) for one in setting.changes)]
+        best = max(causes, key=lambda row: float(row.get("confidence") or 0), default=None)
+        if best is not None:
+            sure = _BY_CAUSE * float(best.get("confidence") or 0)
+            setting = replace(setting, suspicion=max(sure, 0.1), because=f"named by {best.get('cause')}")
+        elif phase is not None and phase in setting.phases:
+            setting = replace(setting, suspicion=_BY_PHASE, because=f"works in {phase}")
+        elif setting.remedy and setting.phases:
+            continue
+        weighed.append(setting)
+    return tuple(weighed)
+
+
+def weights(settings: Sequence[Setting]) -> tuple[float, ...]:
+    """For the search: 1 is as likely as any other; suspects share what their evidence gives them."""
+    others = max(1, len(settings) - 1)
+    suspects = sum(setting.suspicion > 0 for setting in settings)
+    return tuple(
+        1.0 if not setting.suspicion else max(1.0, setting.suspicion / (1 - setting.suspicion) * others / max(1, suspects) ** 0.5)
+        for setting in settings
+    )
+
+
+def _by_rule(command: Command, rule: SettingRule, rules: IsolationRules, wishes: Wishes, used: set[int]) -> Setting | None:
+    """A group of flags that stand there, or a remedy that does not."""
+    indices = [
+        index
+        for index, one in enumerate(command.given)
+        if index not in used and _matches(one.name, rule.flags) and one.name not in wishes.keep
+    ]
+    added = _added(rule.add)
+    there = {one.name for one in command.given}
+    if any(change.name in there for change in added) or any(name in command.assigned or name in command.environment for name in rule.env):
+        used |= {index for index, one in enumerate(command.given) if any(change.name == one.name for change in added)}
+        return None
+    if not indices and not added and not rule.env:
+        return None
+    if {rule.name, *(change.name for change in added), *rule.env} & set(wishes.keep) or (command.first is None and added):
+        return None
+    used |= set(indices)
+    removed = [_removal(command, command.given[index]) for index in indices]
+    variables = [Change(kind="env", name=name, action="add", values=(value,)) for name, value in rule.env.items()]
+    words = _shown([word for index in indices for word in _words(command, command.given[index])])
+    label = f"{rule.name} ({words})" if words else rule.name
+    return Setting(label=label, changes=(*removed, *added, *variables), remedy=not indices, phases=tuple(rule.phases))
+
+
+def _single(command: Command, one: Given, rules: IsolationRules) -> list[Setting]:
+    words = _shown(_words(command, one))
+    if one.name in rules.split and len(keys := _keys(one)) > 1:
+        removal = _removal(command, one)
+        return [Setting(label=f"{key} in {one.name}", changes=(replace(removal, kind="key", values=(key,)),)) for key in keys]
+    same = [other for other in command.given if _words(command, other) == _words(command, one)]
+    label = words if len(same) == 1 else f"{words} (number {same.index(one) + 1})"
+    return [Setting(label=label, changes=(_removal(command, one),))]
+
+
+def _variables(command: Command, rules: IsolationRules, wishes: Wishes) -> list[Setting]:
+    found = []
+    free = {name.partition("=")[0] for name in wishes.attempt_env if "=" not in name}
+    for name, value in {**command.environment, **{name: value for name, (_, value) in command.assigned.items()}}.items():
+        stays = name in wishes.keep or any(re.fullmatch(pattern, name) for pattern in rules.keep_env)
+        known = name in command.assigned or any(re.fullmatch(pattern, name) for pattern in rules.env)
+        if name in free or (known and not stays):
+            shown = mask_env({name: value})[name]
+            found.append(Setting(label=f"{name}={shown}", changes=(Change(kind="env", name=name, action="remove", values=(value,)),)))
+    return found
+
+
+def _wished(command: Command, wishes: Wishes) -> list[Setting]:
+    found = []
+    for text in wishes.attempt:
+        if (change := _parsed_flag(text)).values:
+            set_so = replace(change, action="set")
+            found.append(Setting(label=f"{_shown((change.name, *change.values))} not given", changes=(set_so,), remedy=True))
+        elif change.name.startswith("-") and all(one.name != change.name for one in command.given):
+            found.append(Setting(label=f"{change.name} not given", changes=(change,), remedy=True))
+    for text in wishes.attempt_env:
+        name, equals, value = text.partition("=")
+        if equals:
+            change = Change(kind="env", name=name, action="set", values=(value,))
+            found.append(Setting(label=f"{_shown((text,))} not given", changes=(change,), remedy=True))
+    for old, new in wishes.swaps:
+        found.append(Setting(label=old, changes=(Change(kind="word", name=old, action="set", values=(new,)),)))
+    return found
+
+
+def _parsed_flag(text: str) -> Change:
+    name, _, rest = text.partition(" ") if " " in text else text.partition("=")
+    return Change(kind="flag", name=name, action="add", values=tuple(rest.split()))
+
+
+def _stays(one: Given, rules: IsolationRules, wishes: Wishes) -> bool:
+    if one.name in wishes.keep:
+        return True
+    return one.name not in wishes.attempt and (one.name in rules.keep or one.field in rules.keep_fields)
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _added(words: Sequence[str]) -> list[Change]:
+    """`--flag value --other` as changes."""
+    found: list[Change] = []
+    for word in words:
+        if word.startswith("-"):
+            found.append(Change(kind="flag", name=word, action="add"))
+        elif found:
+            found[-1] = replace(found[-1], values=(*found[-1].values, word))
+    return found
+
+
+def _removal(command: Command, one: Given) -> Change:
+    alike = [other for other in command.given if other.name == one.name]
+    return Change(kind="flag", name=one.name, action="remove", values=one.values, at=alike.index(one))
+
+
+def _words(command: Command, one: Given) -> tuple[str, ...]:
+    first = command.first or 0
+    return command.argv[first + one.begin : first + one.end]
+
+
+def _shown(words: Sequence[str]) -> str:
+    return " ".join(mask_argv(words))
+
+
+def _keys(one: Given) -> tuple[str, ...]:
+    try:
+        found = json.loads(one.values[-1]) if one.values else None
+    except (ValueError, RecursionError):
+        return ()
+    return tuple(map(str, found)) if isinstance(found, dict) else ()
+
+
+def _position(command: Command, setting: Setting) -> int:
+    change = setting.changes[0]
+    alike = [one.begin for one in command.given if one.name == change.name]
+    return alike[change.at] if change.at < len(alike) else len(command.argv)
+
+
+def _names(row: Mapping[str, Any], change: Change) -> bool:
+    """Whether a cause's setting is this change: to add what it would add, to remove or set what stands there."""
+    return row.get("kind") == change.kind and row.get("name") == change.name

@@ -1,0 +1,215 @@
+"""An isolation for programs (a document of schema `firsttoken/1`), for people, and as Markdown for an issue upstream."""
+
+import difflib
+import shlex
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from firsttoken.model.isolation import Change, Isolation, Setting, Trial
+from firsttoken.model.redact import mask_argv, mask_env
+from firsttoken.report.document import document
+from firsttoken.report.text import visible
+
+_TITLES = {
+    "found": "FOUND",
+    "elsewhere": "NOT A SETTING",
+    "not_reproduced": "NOT REPRODUCED",
+    "unresolved": "NOT ALL RESOLVED",
+    "changed": "CHANGED MEANWHILE",
+    "out_of_budget": "BUDGET SPENT",
+    "interrupted": "INTERRUPTED",
+    "refused": "REFUSED",
+    "stopped": "STOPPED",
+    "searching": "SEARCHING",
+}
+
+
+def isolation_document(found: Isolation) -> dict[str, Any]:
+    """Secrets are masked in all that came from the command."""
+    return document(
+        "isolation",
+        name=found.name,
+        state=found.state,
+        reason=found.reason,
+        engine={"name": found.engine, "version": found.engine_version},
+        versions=dict(found.versions),
+        command=list(found.command),
+        baseline=found.baseline,
+        settings=[{**_row(one), "suspicion": one.suspicion, "because": one.because or None} for one in found.settings],
+        minimal_failing=_rows(found.minimal_failing),
+        minimal_fix=_rows(found.minimal_fix),
+        verified=list(found.verified),
+        trials=[_trial(one, found.settings) for one in found.trials],
+        launches=len(found.trials),
+        launches_left=found.launches_left,
+        seconds=found.seconds,
+        cost=found.cost,
+        intermittent=found.intermittent,
+        failure_rate=found.failure_rate,
+        guilty=list(found.guilty),
+        cleared=list(found.cleared),
+        open=list(found.open),
+        posterior=[{"settings": list(labels), "probability": p} for labels, p in found.posterior],
+        reproduce=found.reproduce,
+        fixed=found.fixed,
+        diff=list(fix_diff(found)),
+        folder=found.folder,
+        next=list(found.next),
+    )
+
+
+def progress_line(found: Isolation) -> str:
+    """What is known before the next launch."""
+    parts = [f"guilty: {', '.join(found.guilty)}"] if found.guilty else []
+    parts += [f"cleared: {len(found.cleared)}", f"open: {len(found.open)}"]
+    mean = found.seconds / len(found.trials) if found.trials else 0.0
+    left = found.launches_left or 0.0
+    price = f", about {_span(left * mean)}" if mean else ""
+    return f"{'; '.join(parts)}; about {max(1, round(left))} more launches{price}"
+
+
+def trial_line(trial: Trial, most: int = 4) -> str:
+    """`trial 3  same        hung at graph_capture, 14 s   without A, B`"""
+    changed = list(trial.changed)
+    more = f" and {len(changed) - most} more" if len(changed) > most else ""
+    without = f"without {', '.join(changed[:most])}{more}" if changed else "unchanged"
+    cut = f" (with {trial.shortcut})" if trial.shortcut else ""
+    how = trial.verdict if trial.until != "passed" else f"{trial.verdict}, beyond the failing phase"
+    return visible(f"trial {trial.number:<3}{trial.outcome:<11}{how}, {_span(trial.seconds)}  {without}{cut}")
+
+
+def isolation_text(found: Isolation) -> str:
+    """The whole answer in a screenful."""
+    lines = [f"{_TITLES.get(found.state, found.state.upper())}: {found.reason}"]
+    if found.minimal_failing:
+        lines += ["", "  fails with:", *(f"    {visible(one.label)}{_why(one)}" for one in found.minimal_failing)]
+    if found.minimal_fix:
+        lines += ["", "  fix:", *(f"    {line}" for line in fix_diff(found))]
+    lines += [f"  verified: {text}" for text in found.verified]
+    if found.intermittent and found.failure_rate is not None:
+        lines.append(f"  it comes and goes: about {100 * found.failure_rate:.0f} % of the launches fail")
+    if found.minimal_failing is None and found.posterior:
+        lines += [
+            "",
+            "  likeliest so far:",
+            *(f"    {100 * p:3.0f} %  {' and '.join(labels) or 'none of them'}" for labels, p in found.posterior),
+        ]
+    lines += ["", *(f"  {trial_line(one)}" for one in found.trials)]
+    cost = f", {found.cost:g} in money" if found.cost is not None else ""
+    lines += ["", f"  {len(found.trials)} launches, {_span(found.seconds)}{cost}"]
+    for name, command in (("reproduce", found.reproduce), ("fixed", found.fixed)):
+        lines += ["", f"  {name}:", f"    {visible(command)}"] if command else []
+    lines += ["", "  next:", *(f"    {text}" for text in found.next)] if found.next else []
+    return "\n".join(lines)
+
+
+def isolation_markdown(found: Isolation) -> str:
+    """For an issue: what fails, the smallest command that does, what fixes it, and how that is known."""
+    version = f" {found.engine_version}" if found.engine_version else ""
+    base = found.baseline or {}
+    lines = [f"### {found.reason[:1].upper()}{found.reason[1:]}", ""]
+    lines += [f"{found.engine or 'The server'}{version}. {base.get('verdict', 'It fails')}: {base.get('reason', '')}", ""]
+    if found.versions:
+        lines += [", ".join(f"{name} {value}" for name, value in sorted(found.versions.items())), ""]
+    for title, command in (("The smallest command that fails", found.reproduce), ("The command as it was, fixed", found.fixed)):
+        lines += [f"**{title}**", "", "```sh", command, "```", ""] if command else []
+    if found.minimal_fix:
+        lines += ["**The fix**", "", "```diff", *fix_diff(found), "```", ""]
+    lines += ["**Launches**", "", "| | outcome | verdict | seconds | changed |", "|---|---|---|---|---|"]
+    for one in found.trials:
+        changed = ", ".join(f"`{label}`" for label in one.changed) or "nothing"
+        lines.append(f"| {one.number} | {one.outcome} | {one.verdict} | {one.seconds:.0f} | {changed.replace('|', chr(92) + '|')} |")
+    if found.verified:
+        lines += ["", f"Verified: {'; '.join(found.verified)}."]
+    return "\n".join(lines) + "\n"
+
+
+def plan_text(settings: Iterable[Setting], problem: str | None, launches: float) -> str:
+    """For `--dry-run`: what could be changed, and what the search would cost."""
+    rows = list(settings)
+    lines = [f"{len(rows)} settings" + (f"; {problem}" if problem else "")]
+    for one in rows:
+        phases = f"   if it fails in {', '.join(one.phases)}" if one.phases else ""
+        kind = "remedy  " if one.remedy else "yours   "
+        lines.append(visible(f"  {kind}{one.label}   ({'; '.join(map(change_text, one.changes))}){phases}"))
+    lines.append("plan: 1 launch to see it fail, 1 of the barest command, then the most telling; 2 to verify")
+    lines.append(f"price: about {launches:.0f} launches where one setting is at fault, each until it fails or is beyond the failing phase")
+    return "\n".join(lines)
+
+
+def change_text(change: Change) -> str:
+    """`- --graphs`, `+ NCCL_P2P_DISABLE=1`, `no key mode in --compilation-config`."""
+    values = change.values
+    if change.kind == "env":
+        shown = mask_env({change.name: values[0] if values else ""})[change.name]
+        return f"- {change.name}={shown}" if change.action == "remove" else f"+ {change.name}={shown}"
+    words = shlex.join(mask_argv((change.name, *values)))
+    match change.kind, change.action:
+        case "key", _:
+            return f"- {values[0] if values else ''} in {change.name}"
+        case "word", _:
+            return f"{change.name} → {values[0] if values else ''}"
+        case _, "remove":
+            return f"- {words}"
+        case _:
+            return f"+ {words}"
+
+
+def fix_diff(found: Isolation) -> Iterator[str]:
+    """What the fix takes out of the command and what it puts in, a flag with its values a line."""
+    if not found.fixed or found.minimal_fix is None:
+        return
+    before, after = _grouped(found.command), _grouped(shlex.split(found.fixed))
+    for line in difflib.ndiff(before, after):
+        if line.startswith(("- ", "+ ")):
+            yield line
+
+
+def _grouped(words: Iterable[str]) -> list[str]:
+    """A flag and its values are one line."""
+    lines: list[list[str]] = []
+    for word in words:
+        if lines and not word.startswith("-") and lines[-1][0].startswith("-"):
+            lines[-1].append(word)
+        else:
+            lines.append([word])
+    return [shlex.join(line) for line in lines]
+
+
+def _rows(settings: tuple[Setting, ...] | None) -> list[dict[str, Any]] | None:
+    return None if settings is None else [_row(one) for one in settings]
+
+
+def _row(setting: Setting) -> dict[str, Any]:
+    return {
+        "label": setting.label,
+        "remedy": setting.remedy,
+        "changes": [
+            {"kind": one.kind, "name": one.name, "value": _value(one), "action": one.action, "text": change_text(one)}
+            for one in setting.changes
+        ],
+    }
+
+
+def _trial(trial: Trial, settings: tuple[Setting, ...]) -> dict[str, Any]:
+    """`settings`: those that were kept as the user gave them."""
+    row: dict[str, Any] = msgspec.to_builtins(trial)
+    row.pop("kept")
+    return {"settings": [one.label for one in settings if one.label not in trial.changed], **row}
+
+
+def _value(change: Change) -> str | None:
+    """Masked; None of a switch."""
+    if change.kind == "env":
+        return mask_env({change.name: change.values[0] if change.values else ""})[change.name]
+    return " ".join(mask_argv((change.name, *change.values))[1:]) or None
+
+
+def _why(setting: Setting) -> str:
+    return f"   ({setting.because})" if setting.because else ""
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.1f} min"

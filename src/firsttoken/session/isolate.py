@@ -1,0 +1,361 @@
+"""Isolation: launches a command again and again, with settings changed, until a minimal failing configuration and a minimal fix are known.
+
+The search is a pure function of the trials, and the trials stand in a ledger. So this shell only asks for the next step, carries it out,
+writes it down, and keeps the promises of the way: within budget, alone on its port and GPUs, nothing left between two trials.
+"""
+
+import contextlib
+import shlex
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from firsttoken.history.runs import RunFolder, home
+from firsttoken.isolate.answer import posterior, reason, standing, verified
+from firsttoken.isolate.beliefs import Config
+from firsttoken.isolate.edit import edited
+from firsttoken.isolate.search import Answer, Ask, Problem, Tried, next_step
+from firsttoken.isolate.settings import Wishes, weighed, weights
+from firsttoken.isolate.signature import compare, signature
+from firsttoken.judge.advance import advance, initial
+from firsttoken.judge.outcome import result as judged
+from firsttoken.model.isolation import Isolation, Outcome, Purpose, Setting, Trial
+from firsttoken.model.plan import Policy
+from firsttoken.model.redact import mask_argv
+from firsttoken.model.result import Result
+from firsttoken.model.words import Phase, Verdict
+from firsttoken.session.explain import explain_run
+from firsttoken.session.follow import Follower
+from firsttoken.session.isolate_command import Read, warm
+from firsttoken.session.isolate_guard import Guard
+from firsttoken.session.isolate_ledger import Ledger
+from firsttoken.session.isolate_trial import Ran, StillThere, ended_phase, run_trial
+from firsttoken.session.launch import Asked, LaunchRefused
+from firsttoken.session.planning import OBSERVER, plan_of
+from firsttoken.session.tend import stop
+
+_WORTH_A_SHORTCUT = 30.0
+"""Seconds that the phases it makes short took of the baseline, at least, and a quarter of all."""
+_TO_READY = (Purpose.BASELINE, Purpose.SHORTCUT, Purpose.FAILS_AGAIN, Purpose.FIX)
+_REAL = (Purpose.BASELINE, Purpose.FAILS_AGAIN, Purpose.FIX)
+_DECIDED = (Verdict.HUNG, Verdict.FAILED, Verdict.CRASHED, Verdict.UNSERVING, Verdict.READY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """`budget`: launches; `max_time`: seconds of trials; `price` an hour and `max_cost` in the user's own money. `trial_time`: seconds
+    after which a start that neither fails nor gets through is left undecided. `share`: trials may disturb other servers' GPUs.
+    `shortcuts`: cheap variants of trials may be used where they pay."""
+
+    wishes: Wishes = field(default_factory=Wishes)
+    policy: Policy = field(default_factory=Policy)
+    budget: int = 30
+    max_time: float | None = None
+    price: float | None = None
+    max_cost: float | None = None
+    trial_time: float = 3600.0
+    intermittent: bool = False
+    certainty: float = 0.95
+    share: bool = False
+    shortcuts: bool = True
+    mark: bool = True
+    api_key_env: str | None = None
+
+
+@dataclass(slots=True)
+class Isolating:
+    """`changed` is called with the answer so far before each trial and at the end; `watch` may show a trial while it runs."""
+
+    read: Read
+    options: Options
+    ledger: Ledger
+    changed: Callable[[Isolation], None] = lambda _: None
+    watch: Callable[[Follower], contextlib.AbstractContextManager[object]] = lambda _: contextlib.nullcontext()
+    interrupted: Callable[[], bool] = lambda: False
+    run_trial: Callable[..., Awaitable[Ran]] = run_trial
+    _guard: Guard = field(default_factory=Guard)
+    _shortcut: str | None = None
+    _explained: Result | None = None
+
+    async def run(self) -> Isolation:
+        """The answer, or what is known when the budget is spent, somebody would be disturbed, or we are interrupted."""
+        await self._mend()
+        while True:
+            step = self.step()
+            found = self.isolation(step)
+            self.changed(found)
+            if isinstance(step, Answer):
+                self.ledger.end(step.kind)
+                return found
+            why = self._spent()
+            if why is not None:
+                return replace(found, state="out_of_budget", reason=why, next=(self._again(),))
+            if self.interrupted():
+                return replace(found, state="interrupted", reason="it was interrupted; nothing is left running", next=(self._again(),))
+            objection = None if self.options.share else await self._guard.objection(self.read.plan)
+            if objection is not None:
+                return replace(found, state="refused", reason=objection, next=("firsttoken status", "isolate --share -- …"))
+            try:
+                await self._try(step)
+            except StillThere as error:
+                return replace(self.isolation(self.step()), state="stopped", reason=str(error), next=("firsttoken cleanup", self._again()))
+            except LaunchRefused as error:
+                return replace(found, state="refused", reason=str(error))
+
+    def step(self) -> Ask | Answer:
+        """The next one by the trials so far."""
+        if self._baseline() is not None and self.ledger.suspects is None:
+            self._suspect()
+        step = next_step(self._problem(), self._tried())
+        shortcut = self._worth_trying() if isinstance(step, Ask) and step.purpose is Purpose.BAREST else None
+        if shortcut is not None and isinstance(step, Ask):
+            self._shortcut = shortcut
+            return replace(step, config=self._problem().full, purpose=Purpose.SHORTCUT)
+        self._shortcut = self._confirmed_shortcut()
+        return step
+
+    def settings(self) -> tuple[Setting, ...]:
+        """In the order of the search: before the baseline has failed all, afterwards those that it left over."""
+        suspects = self.ledger.suspects
+        if suspects is None:
+            return self.read.settings
+        known = {setting.label: setting for setting in self.read.settings}
+        return tuple(replace(known[label], suspicion=share, because=why) for label, (share, why) in suspects.items() if label in known)
+
+    def command(self, config: Config, shortcut: str | None = None) -> tuple[str, ...]:
+        """The real command of a configuration."""
+        rule = next((one for one in self.read.shortcuts if one.name == shortcut), None)
+        return edited(self.read.command, self._changed(config), rule.add if rule is not None else ())
+
+    def isolation(self, step: Ask | Answer) -> Isolation:
+        settings, view = self.settings(), step.view
+        answer = step if isinstance(step, Answer) else None
+        failing = answer.failing if answer is not None else None
+        fix = answer.fix if answer is not None else None
+        guilty, cleared, open_ = standing(settings, view, failing)
+        trials = tuple(self.ledger.trials)
+        seconds = sum(trial.seconds for trial in trials)
+        base, plan = self._baseline_result(), self.read.plan
+        return Isolation(
+            name=self.ledger.name,
+            command=mask_argv(self.read.command.argv),
+            settings=settings,
+            engine=plan.engine,
+            engine_version=base.engine.version if base is not None else None,
+            versions=base.versions if base is not None else {},
+            state=answer.kind if answer is not None else "searching",
+            reason=reason(answer, settings, self._baseline()) if answer is not None else "",
+            minimal_failing=self._kept(failing) if failing is not None else None,
+            minimal_fix=self._kept(fix) if fix is not None else None,
+            verified=verified(trials, failing, self._problem().full & ~fix if fix is not None else None, self._config),
+            trials=trials,
+            posterior=posterior(settings, view),
+            guilty=guilty,
+            cleared=cleared,
+            open=open_,
+            launches_left=0.0 if answer is not None else view.left,
+            intermittent=view.chance,
+            failure_rate=(view.fails + 1) / (view.fails + view.lucky + 2) if view.chance else None,
+            seconds=seconds,
+            cost=self._cost(seconds),
+            reproduce=self._shell(failing) if failing is not None else None,
+            fixed=self._shell(self._problem().full & ~fix) if fix is not None else None,
+            baseline=self._baseline_document(),
+            folder=str(self.ledger.folder),
+        )
+
+    async def _try(self, step: Ask) -> None:
+        shortcut = self._shortcut if step.purpose not in _REAL else None
+        argv = self.command(step.config, shortcut)
+        base = self._baseline()
+        beyond = None
+        if base is not None and base.signature is not None and step.purpose not in _TO_READY:
+            beyond = ended_phase(Verdict(base.verdict), Phase(base.signature.phase) if base.signature.phase else None)
+        trial = self._begun(
+            len(self.ledger.trials) + self.ledger.broken + 1, step.purpose, [one.label for one in self._changed(step.config)], shortcut
+        )
+        asked = Asked(
+            argv=argv,
+            plan=plan_of(argv),
+            policy=self.options.policy,
+            observer=OBSERVER,
+            mark=self.options.mark,
+            on_observer_death="stop",
+            api_key_env=self.options.api_key_env,
+        )
+        try:
+            ran = await self.run_trial(
+                asked,
+                beyond=beyond,
+                seconds=min(self.options.trial_time, self._time_left()),
+                started=lambda run: self.ledger.launch(trial.number, run.name, trial.changed, trial.purpose, shortcut),
+                interrupted=self.interrupted,
+                watch=self.watch,
+            )
+        except LaunchRefused as error:
+            if base is None:
+                raise
+            self.ledger.trial(replace(trial, outcome=Outcome.DIFFERENT, verdict="refused", reason=str(error)))
+            return
+        if ran.until == "interrupted":
+            self.ledger.broke_off()
+            return
+        seconds = round(ran.seconds, 2)
+        self.ledger.trial(self._ended(replace(trial, until=ran.until, seconds=seconds, run=ran.folder.name), ran.result))
+        await self._guard.memory_is_back()
+
+    def _begun(self, number: int, purpose: Purpose, changed: Sequence[str], shortcut: str | None) -> Trial:
+        """What is known of a trial before it is launched."""
+        return Trial(
+            number=number,
+            kept=tuple(setting.label for setting in self.settings() if setting.label not in changed),
+            changed=tuple(changed),
+            purpose=purpose,
+            outcome=Outcome.UNRESOLVED,
+            verdict=Verdict.UNKNOWN,
+            seconds=0.0,
+            shortcut=shortcut,
+            caches=warm(self.read.caches),
+        )
+
+    def _ended(self, trial: Trial, result: Result) -> Trial:
+        """The trial with what came out."""
+        trial = replace(trial, verdict=result.verdict, reason=result.reason)
+        base = self._baseline()
+        if trial.until == "passed":
+            return replace(trial, outcome=Outcome.PASSES, reason=f"beyond the failing phase and moving: {result.reason}")
+        if result.verdict is Verdict.READY:
+            return replace(trial, outcome=Outcome.PASSES)
+        told = signature(result) if trial.until == "decided" else None
+        if base is not None and base.signature is not None:
+            return replace(trial, outcome=compare(base.signature, told), signature=told)
+        return replace(trial, outcome=Outcome.SAME if told is not None else Outcome.UNRESOLVED, signature=told)
+
+    async def _mend(self) -> None:
+        """A launch that an earlier process of ours did not see to its end: nothing of it may be left, and what it had decided counts."""
+        row = self.ledger.unfinished
+        if row is None:
+            return
+        folder = RunFolder(home() / "runs" / str(row.get("run")))
+        if folder.path.is_dir():
+            await stop(folder, force=True, max_wait=60.0)
+            result = _decided_before_the_stop(folder)
+            if result is not None:
+                trial = self._begun(int(row["number"]), Purpose(row["purpose"]), row["changed"], row.get("shortcut"))
+                trial = replace(trial, until="decided", seconds=result.elapsed_s or 0.0, run=folder.name, caches={})
+                self.ledger.trial(self._ended(trial, result))
+                return
+        self.ledger.broke_off()
+
+    def _suspect(self) -> None:
+        base, result = self._baseline(), self._baseline_result()
+        phase = base.signature.phase if base is not None and base.signature is not None else None
+        self.ledger.suspect(weighed(self.read.settings, phase, result.findings if result is not None else ()))
+
+    def _problem(self) -> Problem:
+        settings = self.settings()
+        return Problem(
+            weights=weights(settings),
+            remedies=sum(1 << at for at, setting in enumerate(settings) if setting.remedy),
+            intermittent=self.options.intermittent,
+            certainty=self.options.certainty,
+            baselines=10 if self.options.intermittent else 3,
+        )
+
+    def _tried(self) -> list[Tried]:
+        """What counts: trials with a shortcut do until the real command says otherwise."""
+        trials = [trial for trial in self.ledger.trials if trial.purpose is not Purpose.SHORTCUT]
+        real = {self._config(trial): trial.outcome for trial in trials if trial.shortcut is None}
+        wrong = any(real.get(self._config(trial), trial.outcome) is not trial.outcome for trial in trials if trial.shortcut is not None)
+        return [
+            Tried(self._config(trial), trial.outcome, whole=trial.shortcut is None and trial.until != "passed")
+            for trial in trials
+            if trial.shortcut is None or not wrong
+        ]
+
+    def _confirmed_shortcut(self) -> str | None:
+        """The one with which the whole command was seen to fail alike, and that nothing has contradicted since."""
+        found = next((one.shortcut for one in self.ledger.trials if one.purpose is Purpose.SHORTCUT and one.outcome is Outcome.SAME), None)
+        used = any(trial.shortcut == found for trial in self.ledger.trials if trial.purpose is not Purpose.SHORTCUT)
+        counted = len(self._tried()) == sum(trial.purpose is not Purpose.SHORTCUT for trial in self.ledger.trials)
+        return found if not used or counted else None
+
+    def _worth_trying(self) -> str | None:
+        """A shortcut that was not tried, for a failure beyond the phases that it makes short, where these cost something."""
+        base, result = self._baseline(), self._baseline_result()
+        if not self.options.shortcuts or base is None or base.signature is None or result is None:
+            return None
+        order = list(self.read.plan.phases)
+        tried = {trial.shortcut for trial in self.ledger.trials if trial.purpose is Purpose.SHORTCUT}
+        for rule in self.read.shortcuts:
+            took = sum(row.seconds or 0.0 for row in result.phases if row.name in rule.skips)
+            at = order.index(Phase(base.signature.phase)) if base.signature.phase in order else 0
+            behind = all(order.index(phase) < at for phase in rule.skips if phase in order)
+            if rule.name not in tried and behind and took >= max(_WORTH_A_SHORTCUT, 0.25 * base.seconds):
+                return rule.name
+        return None
+
+    def _baseline(self) -> Trial | None:
+        """The first launch of the unchanged command that failed."""
+        for trial in self.ledger.trials:
+            if not trial.changed and trial.shortcut is None and trial.outcome is Outcome.SAME:
+                return trial
+        return None
+
+    def _baseline_result(self) -> Result | None:
+        base = self._baseline()
+        folder = RunFolder(home() / "runs" / base.run) if base is not None and base.run else None
+        if folder is None or not folder.path.is_dir():
+            return None
+        if self._explained is None:
+            self._explained = explain_run(folder)
+        return self._explained
+
+    def _baseline_document(self) -> dict[str, Any] | None:
+        base = self._baseline()
+        if base is None:
+            return None
+        return {"verdict": base.verdict, "signature": msgspec.to_builtins(base.signature), "reason": base.reason, "run": base.run}
+
+    def _config(self, trial: Trial) -> Config:
+        changed = set(trial.changed)
+        return sum(1 << at for at, setting in enumerate(self.settings()) if setting.label not in changed)
+
+    def _changed(self, config: Config) -> tuple[Setting, ...]:
+        return tuple(setting for at, setting in enumerate(self.settings()) if not config >> at & 1)
+
+    def _kept(self, config: Config) -> tuple[Setting, ...]:
+        return tuple(setting for at, setting in enumerate(self.settings()) if config >> at & 1)
+
+    def _shell(self, config: Config) -> str:
+        return shlex.join(mask_argv(self.command(config)))
+
+    def _cost(self, seconds: float) -> float | None:
+        return round(self.options.price * seconds / 3600, 2) if self.options.price is not None else None
+
+    def _time_left(self) -> float:
+        spent = sum(trial.seconds for trial in self.ledger.trials)
+        return float("inf") if self.options.max_time is None else max(1.0, self.options.max_time - spent)
+
+    def _spent(self) -> str | None:
+        launches, seconds = len(self.ledger.trials) + self.ledger.broken, sum(trial.seconds for trial in self.ledger.trials)
+        cost, most = self._cost(seconds), self.options.max_cost
+        if launches >= self.options.budget:
+            return f"the budget of {self.options.budget} launches is spent"
+        if self.options.max_time is not None and seconds >= self.options.max_time:
+            return f"the budget of {self.options.max_time:.0f} s is spent"
+        return f"the budget of {most:g} is spent" if cost is not None and most is not None and cost >= most else None
+
+    def _again(self) -> str:
+        return "give the same command again: it goes on from here (--budget and --max-time may be raised)"
+
+
+def _decided_before_the_stop(folder: RunFolder) -> Result | None:
+    state = initial()
+    for event in folder.events():
+        state = advance(state, event)
+    if state.before_stop is not None:
+        state = replace(state, decision=state.before_stop)
+    return judged(state, str(folder.path)) if state.decision.verdict in _DECIDED else None

@@ -1,0 +1,109 @@
+"""Reads a command for isolation: its plan, its settings, and what of the profile's knowledge holds for it on this machine."""
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from firsttoken.isolate.settings import Command, Wishes, settings_of
+from firsttoken.knowledge.load import generic, profiles
+from firsttoken.knowledge.profile import CacheFolder, IsolationRules, Profile, SettingRule, ShortcutRule
+from firsttoken.model.isolation import Given, Setting
+from firsttoken.model.plan import Plan
+from firsttoken.plan import rules as conditions
+from firsttoken.plan.container import CLIENTS
+from firsttoken.plan.make import Command as Reading
+from firsttoken.plan.make import read_command
+from firsttoken.plan.options import given
+from firsttoken.session.planning import local_world, plan_of, working_folder
+
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.S)
+_DEVICES = ("nvidia0", "kfd", "davinci0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """`not_read`: why the engine's own arguments could not be taken apart, in a sentence."""
+
+    command: Command
+    plan: Plan
+    settings: tuple[Setting, ...]
+    shortcuts: tuple[ShortcutRule, ...] = ()
+    caches: tuple[CacheFolder, ...] = ()
+    not_read: str | None = None
+
+
+def read(argv: Sequence[str], wishes: Wishes, *, gpus: bool | None = None) -> Read:
+    """`gpus`: whether there are any here; None: look. Never raises, whatever the command."""
+    env = dict(os.environ)
+    world = local_world(env, working_folder())
+    found = read_command(argv, world, profiles())
+    plan = plan_of(argv)
+    start, profile = found.peeled.start, found.profile
+    client = plan.wrapper in CLIENTS
+    first: int | None = None
+    flags: tuple[Given, ...] = ()
+    why: str | None = None
+    if start is None:
+        why = "the engine is not recognised, so only variables in front of the command are settings"
+    elif tuple(argv[len(argv) - len(start.args) :]) != start.args:
+        why = "the engine is started by a script or a shell string; give isolate the command itself"
+    else:
+        first = len(argv) - len(start.args)
+        flags = given(start.args, profile, found.peeled.world)
+    # what stands in front of the engine's program; a variable that is assigned twice counts by its last
+    ahead = argv[: first if first is not None else _words_ahead(argv)]
+    assigned = {match[1]: (at, match[2]) for at, word in enumerate(ahead) if (match := _ASSIGNMENT.fullmatch(word))}
+    command = Command(
+        argv=tuple(argv), first=first, given=flags, assigned={} if client else assigned, environment={} if client else env, client=client
+    )
+    devices = gpus if gpus is not None else any(Path("/dev", name).exists() for name in _DEVICES)
+    rules = (*profile.settings, *generic().settings)
+    groups = tuple(rule for rule in rules if (devices or not rule.gpus) and _holds(rule, found))
+    return Read(
+        command=command,
+        plan=plan,
+        settings=settings_of(command, _merged(profile), groups, wishes),
+        shortcuts=profile.shortcuts if first is not None else (),
+        caches=(*profile.check.caches, *generic().check.caches),
+        not_read=why,
+    )
+
+
+def warm(caches: Sequence[CacheFolder]) -> dict[str, str]:
+    """Of each cache for compiled code: warm where something is in it, else cold. Warm ones make a trial quicker than the first was."""
+    found = {}
+    for cache in caches:
+        if not cache.jit:
+            continue
+        named = next((os.environ[name] for name in cache.env if os.environ.get(name)), None)
+        place = Path(named, cache.below) if named else Path(os.path.expandvars(cache.default)).expanduser()
+        try:
+            found[cache.name] = "warm" if any(place.iterdir()) else "cold"
+        except OSError:
+            found[cache.name] = "cold"
+    return found
+
+
+def _holds(rule: SettingRule, found: Reading) -> bool:
+    return not rule.when or any(conditions.holds(when, found.read, found.peeled.start) for when in rule.when)
+
+
+def _merged(profile: Profile) -> IsolationRules:
+    own, common = profile.isolation, generic().isolation
+    return IsolationRules(
+        keep=(*own.keep, *common.keep),
+        keep_fields=(*own.keep_fields, *common.keep_fields),
+        keep_env=(*own.keep_env, *common.keep_env),
+        env=(*own.env, *common.env),
+        split=(*own.split, *common.split),
+    )
+
+
+def _words_ahead(argv: Sequence[str]) -> int:
+    """Assignments in front of an unknown program: `env A=1 B=2 program …`."""
+    at = 1 if argv and os.path.basename(argv[0]) == "env" else 0
+    while at < len(argv) and _ASSIGNMENT.fullmatch(argv[at]):
+        at += 1
+    return at

@@ -1,0 +1,99 @@
+"""`isolate` from the command line: real launches, few and cheap ones."""
+
+import json
+import shlex
+import signal
+import socket
+import sys
+from typing import Any
+
+import pytest
+from cli_runs import FAKE, Cli, until
+from click.testing import CliRunner
+
+from firsttoken.faces.cli.main import cli as group
+from firsttoken.launch.cleanup import find_left
+
+BROKEN = (
+    "env", "OTHER=1", "BREAK=1", "sh", "-c", f'[ -z "$BREAK" ] || {{ echo "RuntimeError: broken"; exit 3; }}; exec {shlex.join(FAKE)}'
+)  # fmt: skip
+"""A server that fails with one of two variables."""
+
+ENGINE = (sys.executable, "-m", "firsttoken.rehearsal")
+KEYS = {
+    "schema", "kind", "baseline", "minimal_failing", "minimal_fix", "trials", "launches", "seconds", "posterior", "reproduce",
+}  # fmt: skip
+
+
+def left(cli: Cli) -> list[str]:
+    runs = cli.home / "runs"
+    return [folder.name for folder in (runs.iterdir() if runs.is_dir() else ()) if find_left(folder)]
+
+
+def ledger(cli: Cli) -> list[dict[str, Any]]:
+    files = list((cli.home / "isolations").glob("*/ledger.jsonl")) if (cli.home / "isolations").is_dir() else []
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
+@pytest.mark.timeout(300)
+def test_graphs_at_fault_are_found_on_the_embedded_engine_and_nothing_is_left(cli: Cli) -> None:
+    command = (*ENGINE, "--port", "0", "--shards", "1", "--shard-mb", "0.01", "--fault", "crash@compile", "--fault-when", "graphs")
+    said = cli("isolate", "--json", "--keep", "--shards", "--keep", "--shard-mb", "--try", "--no-graphs", "--", *command, seconds=280)
+    assert said.code == 0, said
+    assert said.json.keys() >= KEYS
+    assert [one["label"] for one in said.json["minimal_failing"]] == ["--no-graphs not given"]
+    assert said.json["baseline"]["signature"]["phase"] == "compile"
+    assert said.json["trials"][-1]["verdict"] == "ready"
+    assert left(cli) == []
+
+
+@pytest.mark.timeout(300)
+def test_killed_and_given_again_it_goes_on_where_it_was_and_nothing_is_left_running(cli: Cli) -> None:
+    """SIGKILL while the barest command, which does not fail, is up or on its way."""
+    call = cli.start("isolate", "--json", "--keep", "OTHER", "--", *BROKEN)
+    until(lambda: any(row["kind"] == "launch" and row["number"] == 2 for row in ledger(cli)))
+    call.process.send_signal(signal.SIGKILL)
+    call.process.wait()
+    until(lambda: not left(cli))
+    said = cli("isolate", "--json", "--keep", "OTHER", "--", *BROKEN, seconds=240)
+    assert said.code == 0, said
+    assert [one["label"] for one in said.json["minimal_failing"]] == ["BREAK=1"]
+    assert said.json["reproduce"].startswith("env OTHER=1 BREAK=1 sh -c")
+    assert sum(row["kind"] == "trial" and not row["trial"]["changed"] for row in ledger(cli)) == 1
+    assert len({one["number"] for one in said.json["trials"]}) == len(said.json["trials"])
+    assert left(cli) == []
+
+
+def test_a_port_that_somebody_listens_on_is_refused_before_anything_is_launched(cli: Cli) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = str(listener.getsockname()[1])
+        said = cli("isolate", "--", "firsttoken", "rehearse", "--graphs", "--port", port)
+    assert said.code == 3
+    assert "another server listens there" in said.err
+    assert not (cli.home / "runs").exists()
+
+
+def dry(*arguments: str) -> str:
+    said = CliRunner().invoke(group, ["isolate", "--dry-run", *arguments], prog_name="firsttoken")
+    assert said.exit_code == 0, said.output
+    return said.output
+
+
+def test_a_dry_run_shows_settings_plan_and_price(snapshot: Any) -> None:
+    said = dry("--", "firsttoken", "rehearse", "--ranks", "8", "--graphs", "--speculative", "draft", "--draft-quality", "0.7")
+    assert [line for line in said.splitlines() if "remedy" not in line] == snapshot
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "firsttoken isolate -- vllm serve MODEL"),
+        (("--max-cost", "3", "--", "x"), "--max-cost needs --price"),
+        (("--max-time", "soon", "--", "x"), "90s, 15m or 2h"),
+        (("--", "true"), "there is nothing to change"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_sentence(arguments: tuple[str, ...], says: str) -> None:
+    said = CliRunner().invoke(group, ["isolate", *arguments], prog_name="firsttoken")
+    assert said.exit_code != 0
+    assert says in said.output + str(said.exception)

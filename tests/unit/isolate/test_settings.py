@@ -1,0 +1,144 @@
+"""What can be changed in a command, and the command with some of it changed."""
+
+import shlex
+
+import pytest
+
+from firsttoken.isolate.edit import edited
+from firsttoken.isolate.settings import Wishes, weighed, weights
+from firsttoken.model.isolation import Change, Setting
+from firsttoken.session.isolate_command import Read, read
+
+VLLM = (
+    "env NCCL_DEBUG=INFO vllm serve /m --port 8001 -tp 2 --max-num-seqs 8 --no-enable-prefix-caching --compilation-config "
+    '\'{"mode": 3, "splitting_ops": []}\' --speculative-config \'{"method": "ngram"}\' --spec-tokens 3 --seed=7 --api-key k1 k2'
+)
+
+
+def asked(command: str, gpus: bool = False, **wishes: tuple[str, ...]) -> Read:
+    return read(shlex.split(command), Wishes(**wishes), gpus=gpus)  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.environ", {"PATH": "/usr/bin", "HOME": "/home/u"})
+
+
+def labels(found: Read) -> list[str]:
+    return [one.label for one in found.settings]
+
+
+def without(found: Read, *parts: str) -> str:
+    return shlex.join(edited(found.command, [one for one in found.settings if any(part in one.label for part in parts)]))
+
+
+def test_flags_of_the_user_are_settings_and_what_the_server_is_stays() -> None:
+    assert labels(asked(VLLM)) == [
+        "--max-num-seqs 8",
+        "--no-enable-prefix-caching",
+        "mode in --compilation-config",
+        "splitting_ops in --compilation-config",
+        'speculation (--speculative-config {"method": "ngram"} --spec-tokens 3)',
+        "--seed=7",
+        "NCCL_DEBUG=INFO",
+        "compilation and graphs",
+        "asynchronous scheduling",
+    ]
+
+
+def test_nothing_changed_is_the_users_command_to_the_letter() -> None:
+    found = asked(VLLM)
+    assert edited(found.command, ()) == tuple(shlex.split(VLLM))
+
+
+def test_what_belongs_together_goes_together() -> None:
+    assert without(asked(VLLM), "speculation") == shlex.join(
+        shlex.split(VLLM.replace(' --speculative-config \'{"method": "ngram"}\' --spec-tokens 3', ""))
+    )
+
+
+def test_one_key_of_a_json_argument_goes_and_with_the_last_the_flag() -> None:
+    found = asked(VLLM)
+    assert "'{\"splitting_ops\": []}'" in without(found, "mode in")
+    assert "--compilation-config" not in without(found, "--compilation-config")
+
+
+def test_a_variable_in_front_of_the_command_goes_with_its_word() -> None:
+    assert without(asked(VLLM), "NCCL_DEBUG").startswith("env vllm serve /m --port 8001")
+
+
+def test_a_variable_of_the_environment_is_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.environ", {"PATH": "/usr/bin", "VLLM_USE_AOT_COMPILE": "1", "HF_HOME": "/h", "EDITOR": "vi"})
+    found = asked("vllm serve /m")
+    assert labels(found)[0] == "VLLM_USE_AOT_COMPILE=1"
+    assert not any("HF_HOME" in label or "EDITOR" in label for label in labels(found))
+    assert without(found, "VLLM_USE_AOT_COMPILE") == "env -u VLLM_USE_AOT_COMPILE vllm serve /m"
+
+
+def test_a_remedy_is_offered_where_it_applies_and_is_not_there_already() -> None:
+    few, many = asked("vllm serve /m", gpus=True), asked("vllm serve /m -tp 4", gpus=True)
+    assert "the engine's own all-reduce" not in labels(few)
+    assert {"the engine's own all-reduce", "GPU peer to peer"} <= set(labels(many))
+    assert "compilation and graphs" not in labels(asked("vllm serve /m --enforce-eager"))
+    assert without(many, "peer to peer", "own all-reduce") == "env NCCL_P2P_DISABLE=1 vllm serve /m -tp 4 --disable-custom-all-reduce"
+
+
+def test_a_remedy_replaces_the_flag_that_it_contradicts() -> None:
+    found = asked("firsttoken rehearse --graphs --shards 3")
+    assert without(found, "graphs") == "firsttoken rehearse --shards 3 --no-graphs"
+
+
+def test_the_same_flag_twice_is_two_settings() -> None:
+    found = asked("vllm serve /m --middleware a.b --middleware c.d")
+    assert labels(found)[:2] == ["--middleware a.b", "--middleware c.d"]
+    assert without(found, "a.b") == "vllm serve /m --middleware c.d"
+
+
+def test_a_switch_that_no_profile_knows_does_not_swallow_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = asked("vllm serve --some-switch org/model --max-num-seqs 4")
+    assert "--some-switch" in labels(found)
+    assert "org/model" in without(found, "--some-switch")
+
+
+def test_keep_and_try_steer() -> None:
+    found = asked(
+        "vllm serve /m --max-num-seqs 8 --max-model-len 100",
+        keep=("--max-num-seqs", "--enforce-eager"),
+        attempt=("--max-model-len", "--attention-backend TORCH_SDPA"),
+        attempt_env=("OMP_NUM_THREADS=2",),
+    )
+    assert labels(found) == [
+        "--max-model-len 100", "--attention-backend TORCH_SDPA not given", "OMP_NUM_THREADS=2 not given", "asynchronous scheduling",
+    ]  # fmt: skip
+    assert without(found, "SDPA", "OMP", "len") == "env OMP_NUM_THREADS=2 vllm serve /m --max-num-seqs 8 --attention-backend TORCH_SDPA"
+
+
+def test_another_image_is_a_setting_and_remedies_go_into_the_container() -> None:
+    command = "docker run --gpus all -p 8000:8000 vllm/vllm-openai:v0.32.0 --model org/m -tp 4"
+    found = read(shlex.split(command), Wishes(swaps=(("vllm/vllm-openai:v0.32.0", "vllm/vllm-openai:v0.31.0"),)), gpus=True)
+    assert "v0.31.0" in without(found, "vllm-openai")
+    assert without(found, "peer to peer").startswith("docker run -e NCCL_P2P_DISABLE=1 --gpus all")
+
+
+def test_a_script_keeps_its_flags_to_itself_and_says_so() -> None:
+    found = asked("env NCCL_DEBUG=INFO bash -c 'vllm serve /m --max-num-seqs 8'")
+    assert labels(found) == ["NCCL_DEBUG=INFO"]
+    assert found.not_read is not None
+
+
+def test_secrets_are_in_no_label() -> None:
+    found = asked("env VLLM_API_KEY=hunter2secret vllm serve /m --some-password hunter2secret")
+    assert "hunter2secret" not in "".join(labels(found))
+
+
+def test_the_failing_phase_and_the_causes_found_make_suspects_and_other_remedies_are_left_out() -> None:
+    graphs = Setting(label="graphs", changes=(Change(kind="flag", name="--eager", action="add"),), remedy=True, phases=("graph_capture",))
+    peer = Setting(label="peer", changes=(Change(kind="env", name="NCCL_P2P_DISABLE", action="add"),), remedy=True, phases=("weights",))
+    own = Setting(label="--seed 1", changes=(Change(kind="flag", name="--seed", action="remove"),))
+    found = weighed((own, graphs, peer), "graph_capture", ())
+    assert [one.label for one in found] == ["--seed 1", "graphs"]
+    row = {"cause": "pcie-p2p-broken", "confidence": 0.9, "settings": [{"kind": "env", "name": "NCCL_P2P_DISABLE", "value": "1"}]}
+    named = weighed((own, graphs, peer), "graph_capture", (row,))
+    assert [one.because for one in named] == ["", "works in graph_capture", "named by pcie-p2p-broken"]
+    plain, suspect, worst = weights(named)
+    assert plain == 1.0 < suspect < worst or plain == suspect == 1.0

@@ -1,0 +1,203 @@
+"""The shell around the search, with trials that are made up: ledger, budget, resuming, shortcuts, what a trial is taken for."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firsttoken.history.runs import RunFolder
+from firsttoken.isolate.settings import Wishes
+from firsttoken.model.isolation import Isolation, Outcome, Purpose
+from firsttoken.model.result import ExitRow, PhaseRow, RankGroup, RanksRow, Result
+from firsttoken.model.words import Phase, Verdict
+from firsttoken.report.isolation import isolation_document, isolation_markdown, isolation_text
+from firsttoken.session import isolate_ledger
+from firsttoken.session.isolate import Isolating, Options
+from firsttoken.session.isolate_command import read
+from firsttoken.session.isolate_ledger import Ledger
+from firsttoken.session.isolate_trial import Ran
+from firsttoken.session.launch import Asked
+
+COMMAND = (
+    "firsttoken", "rehearse", "--port", "0", "--graphs", "--speculative", "draft", "--attention-backend", "fast", "--shards", "2",
+    "--api-key", "secret-word-17",
+)  # fmt: skip
+ABOUT = {"cwd": "/"}
+Judge = Callable[[tuple[str, ...]], Result]
+
+
+class Killed(BaseException):
+    """Our own process is gone."""
+
+
+@dataclass
+class World:
+    """Answers each launch by its command line. `dies_at`: the number of the launch in which we are killed."""
+
+    tmp: Path
+    judge: Judge
+    dies_at: int | None = None
+    launched: list[tuple[str, ...]] = field(default_factory=list)
+    beyond: list[Phase | None] = field(default_factory=list)
+    until: str = "decided"
+
+    async def run_trial(self, asked: Asked, *, beyond: Phase | None, started: Callable[[RunFolder], None], **_: Any) -> Ran:
+        self.launched.append(asked.argv)
+        self.beyond.append(beyond)
+        folder = RunFolder(self.tmp / f"run-{len(self.launched)}")
+        started(folder)
+        if len(self.launched) == self.dies_at:
+            raise Killed
+        return Ran(result=self.judge(asked.argv), until=self.until, seconds=2.0, folder=folder)
+
+    def isolate(self, ledger: Ledger, **options: Any) -> Isolation:
+        asked = read(COMMAND, Wishes(), gpus=False)
+        isolating = Isolating(read=asked, options=Options(**options), ledger=ledger)
+        isolating.run_trial = self.run_trial
+        return asyncio.run(isolating.run())
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FIRSTTOKEN_HOME", str(tmp_path))
+    for name in ("NCCL_DEBUG", "OMP_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    made = isolate_ledger.create("rehearsal")
+    made.begin(("masked",), ABOUT)
+    return made
+
+
+PLACES = RanksRow(groups=(RankGroup(ranks=(0,), where="wait"),))
+HUNG = Result(verdict=Verdict.HUNG, phase=Phase.GRAPH_CAPTURE, reason="rank 1 is behind", ranks=PLACES)
+READY = Result(verdict=Verdict.READY, phase=Phase.FIRST_TOKEN, reason="a token came")
+FAILED = Result(verdict=Verdict.FAILED, phase=Phase.CONFIG, reason="ValueError: no", exit=ExitRow(code=1))
+
+
+def graphs_hang(argv: tuple[str, ...]) -> Result:
+    return READY if "--no-graphs" in argv else HUNG
+
+
+def test_the_answer_names_the_setting_the_fix_and_a_command_that_reproduces(tmp_path: Path, ledger: Ledger) -> None:
+    world = World(tmp_path, graphs_hang)
+    found = world.isolate(ledger)
+    assert found.state == "found"
+    assert [one.label for one in found.minimal_failing or ()] == ["graphs (--graphs)"]
+    assert len(world.launched) <= 6
+    assert found.reproduce == "firsttoken rehearse --port 0 --graphs --api-key '****'"
+    assert "--no-graphs" in (found.fixed or "")
+    assert found.verified == ("the minimal failing configuration failed again", "the fix brought a real token")
+
+
+def test_the_real_secret_is_launched_and_stands_in_no_file_and_no_answer(tmp_path: Path, ledger: Ledger) -> None:
+    world = World(tmp_path, graphs_hang)
+    found = world.isolate(ledger)
+    assert all("secret-word-17" in argv for argv in world.launched)
+    told = [json.dumps(isolation_document(found)), isolation_text(found), isolation_markdown(found)]
+    assert not any("secret-word-17" in text for text in [*told, (ledger.folder / "ledger.jsonl").read_text()])
+
+
+def test_a_search_that_was_killed_goes_on_and_repeats_no_trial(tmp_path: Path, ledger: Ledger) -> None:
+    whole = World(tmp_path, graphs_hang)
+    whole.isolate(ledger)
+    for dies_at in range(1, len(whole.launched) + 1):
+        again = isolate_ledger.create("rehearsal")
+        again.begin(("masked",), ABOUT)
+        first, second = World(tmp_path, graphs_hang, dies_at=dies_at), World(tmp_path, graphs_hang)
+        with pytest.raises(Killed):
+            first.isolate(again)
+        found = second.isolate(Ledger.open(again.folder))
+        assert found.minimal_failing is not None
+        assert [*first.launched[:-1], *second.launched] == whole.launched
+
+
+def test_only_the_same_command_with_the_same_wishes_is_gone_on_with(ledger: Ledger) -> None:
+    found = isolate_ledger.unfinished(("masked",), ABOUT)
+    assert found is not None
+    assert found.name == ledger.name
+    assert isolate_ledger.unfinished(("masked", "--more"), ABOUT) is None
+    assert isolate_ledger.unfinished(("masked",), {"cwd": "/elsewhere"}) is None
+    ledger.end("found")
+    assert isolate_ledger.unfinished(("masked",), ABOUT) is None
+
+
+def test_a_torn_last_line_costs_that_line_only(ledger: Ledger) -> None:
+    ledger.launch(1, "run-1", (), "p", None)
+    with (ledger.folder / "ledger.jsonl").open("ab") as file:
+        file.write(b'{"kind": "trial", "trial": {"num')
+    opened = Ledger.open(ledger.folder)
+    assert opened.unfinished is not None
+    opened.broke_off()
+    assert Ledger.open(ledger.folder).broken == 1
+
+
+def test_a_spent_budget_says_what_is_known_and_can_be_raised(tmp_path: Path, ledger: Ledger) -> None:
+    world = World(tmp_path, graphs_hang)
+    found = world.isolate(ledger, budget=3)
+    assert (found.state, len(found.trials)) == ("out_of_budget", 3)
+    assert found.posterior
+    assert world.isolate(Ledger.open(ledger.folder), budget=10).state == "found"
+    assert world.isolate(isolate_ledger.create("x"), max_time=4.0).reason == "the budget of 4 s is spent"
+    assert "is spent" in world.isolate(isolate_ledger.create("x"), price=3600.0, max_cost=5.0).reason
+
+
+def test_trials_of_the_search_end_beyond_the_failing_phase_and_what_verifies_goes_to_the_end(tmp_path: Path, ledger: Ledger) -> None:
+    world = World(tmp_path, graphs_hang)
+    found = world.isolate(ledger)
+    told = dict(zip([one.purpose for one in found.trials], world.beyond, strict=True))
+    assert told[Purpose.BASELINE] is told[Purpose.FIX] is told[Purpose.FAILS_AGAIN] is None
+    assert told[Purpose.BAREST] is Phase.GRAPH_CAPTURE
+
+
+def test_another_failure_is_different_and_a_start_that_is_cut_off_is_unresolved(tmp_path: Path, ledger: Ledger) -> None:
+    def judge(argv: tuple[str, ...]) -> Result:
+        return graphs_hang(argv) if "--shards" in argv else FAILED
+
+    found = World(tmp_path, judge).isolate(ledger)
+    assert Outcome.DIFFERENT in [one.outcome for one in found.trials]
+    assert [one.label for one in found.minimal_failing or ()] == ["graphs (--graphs)", "--shards 2"]
+    assert [one.label for one in found.minimal_fix or ()] == ["graphs (--graphs)"]
+    late = World(tmp_path, graphs_hang, until="time").isolate(isolate_ledger.create("x"))
+    assert [one.outcome for one in late.trials] == [Outcome.UNRESOLVED] * 3
+
+
+def test_a_shortcut_is_used_once_the_whole_command_failed_alike_with_it_and_the_end_is_real(
+    tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = PhaseRow(name=Phase.WEIGHTS, began_s=1.0, seconds=300.0, ranks_done=1)
+    slow = Result(verdict=Verdict.HUNG, phase=Phase.GRAPH_CAPTURE, reason="", phases=(weights,))
+    monkeypatch.setattr("firsttoken.session.isolate.Isolating._baseline_result", lambda _: slow)
+    world = World(tmp_path, graphs_hang)
+    found = world.isolate(ledger)
+    cut = [one.purpose for one in found.trials if one.shortcut is not None]
+    assert cut[0] is Purpose.SHORTCUT
+    assert Purpose.NARROW in cut
+    assert {Purpose.BASELINE, Purpose.FAILS_AGAIN, Purpose.FIX}.isdisjoint(cut)
+    assert [("--shard-mb" in argv) for argv in world.launched] == [one.shortcut is not None for one in found.trials]
+
+
+def test_a_shortcut_that_the_real_command_contradicts_is_forgotten(tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With small shards it is speculation that hangs; with real ones it takes graphs too."""
+
+    def judge(argv: tuple[str, ...]) -> Result:
+        hangs = "--speculative" in argv and ("--shard-mb" in argv or "--no-graphs" not in argv)
+        return HUNG if hangs else READY
+
+    weights = PhaseRow(name=Phase.WEIGHTS, began_s=1.0, seconds=300.0, ranks_done=1)
+    slow = Result(verdict=Verdict.HUNG, phase=Phase.GRAPH_CAPTURE, reason="", phases=(weights,))
+    monkeypatch.setattr("firsttoken.session.isolate.Isolating._baseline_result", lambda _: slow)
+    found = World(tmp_path, judge).isolate(ledger)
+    assert [one.label for one in found.minimal_failing or ()] == ["graphs (--graphs)", "speculation (--speculative draft)"]
+
+
+def test_an_interruption_is_no_trial(tmp_path: Path, ledger: Ledger) -> None:
+    found = World(tmp_path, graphs_hang, until="interrupted").isolate(ledger, budget=1)
+    assert found.trials == ()
+    assert Ledger.open(ledger.folder).broken == 1
