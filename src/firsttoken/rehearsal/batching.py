@@ -1,8 +1,9 @@
 """Continuous batching on rank 0: which sequences run, what each step computes, which drafts hold.
 
-Key insight: a step costs time by the clock, not by luck: it lasts at least BASE + TOKEN x tokens, and a round of drafts at
-least DRAFT a token, by sleeping for what the arithmetic left over, as a GPU would be awaited. So rates are stable on a shared
-machine, eager decoding is slower than graphs, and a drafter that is seldom right (0.15) makes serving about 0.66 times as fast.
+Key insight: a step costs time by the clock, not by luck: it lasts BASE + TOKEN x tokens, and DRAFT more for each token that
+is drafted, by sleeping for what the arithmetic left over, as a GPU would be awaited. Waking up late is made up for by the next
+step. So rates are stable on a shared machine, eager decoding is slower than graphs, and a drafter that is seldom right
+(0.15) makes serving about 0.66 times as fast.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .decoder import Piece
-from .drafting import DEPTH, DraftCounts, Drafter, DraftTask
+from .drafting import DraftCounts, Drafter, DraftTask
 from .kernels import Kernels
 from .sampling import choose, top_logprobs
+from .settings import DEPTH
 
 SLOTS = 8
 PREFILL = 48
@@ -60,7 +62,8 @@ class Batcher:
         self._waiting: deque[Sequence] = deque()
         self._running: list[Sequence] = []
         self._free = list(reversed(range(SLOTS)))
-        self.counts = DraftCounts()
+        self._due = 0.0
+        self.counts = DraftCounts(depth=drafter.depth if drafter is not None else DEPTH)
 
     @property
     def idle(self) -> bool:
@@ -79,15 +82,17 @@ class Batcher:
 
     def step(self) -> dict[str, Any]:
         """One step of all running sequences; what to tell the main process."""
+        if not self._running:
+            self._due = time.perf_counter()
         while self._waiting and self._free:
             sequence = self._waiting.popleft()
             sequence.slot = self._free.pop()
             self._running.append(sequence)
-        self._draft()
+        drafted = self._draft()
         pieces = [_piece(sequence) for sequence in self._running]
-        began = time.perf_counter()
         logits = self._forward(pieces)
-        _last(began, self._base_s + TOKEN_S * len(logits))
+        self._due = max(self._due + DRAFT_S * drafted + self._base_s + TOKEN_S * len(logits), time.perf_counter())
+        time.sleep(max(0.0, self._due - time.perf_counter()))
         out: list[list[Any]] = []
         row = 0
         for sequence, piece in zip(list(self._running), pieces, strict=True):
@@ -98,16 +103,20 @@ class Batcher:
         counts = [self.counts.drafts, self.counts.drafted, self.counts.accepted, self.counts.by_position]
         return {"op": "step", "out": out, "running": len(self._running), "waiting": len(self._waiting), "drafts": counts}
 
-    def _draft(self) -> None:
+    def _draft(self) -> int:
+        """How many tokens were drafted, one after the other, of all sequences at the same time."""
         if self._drafter is None:
-            return
+            return 0
         drafting = [(sequence, self._drafter.begin()) for sequence in self._running if len(sequence.tokens) - sequence.computed == 1]
-        for position in range(DEPTH if drafting else 0):
-            began = time.perf_counter()
+        depth = self._drafter.depth if drafting else 0
+        for position in range(depth):
             for sequence, right in drafting:
+                if position > right:  # behind a wrong token nothing is looked at
+                    sequence.draft.append(sequence.draft[-1])
+                    continue
                 task = DraftTask(slot=sequence.slot, tokens=sequence.tokens, temperature=sequence.temperature, seed=sequence.seed)
                 sequence.draft.append(self._drafter.next_token(task, sequence.draft, self._kernels, right=position < right))
-            _last(began, DRAFT_S)
+        return depth
 
     def _verify(self, sequence: Sequence, piece: Piece, logits: NDArray[np.float64]) -> list[Any] | None:
         """Takes over the tokens that a step decided; None while the prompt is still being read."""
@@ -147,9 +156,3 @@ def _piece(sequence: Sequence) -> Piece:
     tokens = (*sequence.tokens[start : start + PREFILL], *sequence.draft)
     before = (0, 0, *sequence.tokens[max(0, start - 2) : start])[-2:]
     return Piece(slot=sequence.slot, start=start, tokens=tokens, before=(before[0], before[1]))
-
-
-def _last(began: float, seconds: float) -> None:
-    left = began + seconds - time.perf_counter()
-    if left > 0:
-        time.sleep(left)

@@ -4,6 +4,7 @@ Key insight: a drafter of a wished quality is the whole model with an error on p
 the decoder's own next token, and departs from it so that the share of accepted among drafted tokens is Q. How many tokens of a
 round are right is drawn from one low-discrepancy number a round, with P(at least k right) = p^k, where p is solved so that
 the mean of p, p^2 … p^DEPTH is Q: the measured share converges in tens of rounds, and positions fall off as real ones do.
+p is the drafter's own: with more or fewer tokens a round than DEPTH the share changes, as it does for a real drafter.
 """
 
 from __future__ import annotations
@@ -14,10 +15,8 @@ from dataclasses import dataclass, field
 from .decoder import Decoder, Piece
 from .kernels import Kernels
 from .sampling import choose
+from .settings import DEPTH
 from .tokens import FIRST_PIECE, VOCABULARY
-
-DEPTH = 3
-"""Tokens drafted a round."""
 
 _GOLDEN = 0.6180339887498949
 
@@ -26,14 +25,18 @@ _GOLDEN = 0.6180339887498949
 class DraftCounts:
     """What the verification found, since the start."""
 
+    depth: int = DEPTH
     drafts: int = 0
     drafted: int = 0
     accepted: int = 0
-    by_position: list[int] = field(default_factory=lambda: [0] * DEPTH)
+    by_position: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.by_position = [0] * self.depth
 
     def add(self, accepted: int) -> None:
         self.drafts += 1
-        self.drafted += DEPTH
+        self.drafted += self.depth
         self.accepted += accepted
         for position in range(accepted):
             self.by_position[position] += 1
@@ -50,8 +53,8 @@ class DraftTask:
 
 
 class Drafter:
-    def __init__(self, decoder: Decoder, table_rows: Sequence[int], quality: float, seed: int) -> None:
-        self._decoder, self._table_rows = decoder, table_rows
+    def __init__(self, decoder: Decoder, table_rows: Sequence[int], quality: float, seed: int, depth: int = DEPTH) -> None:
+        self._decoder, self._table_rows, self.depth = decoder, table_rows, depth
         self._keep = _chance_per_token(quality)
         self._number = (seed * _GOLDEN + 0.5) % 1.0
         self._known: dict[int, int] = {}
@@ -64,7 +67,7 @@ class Drafter:
         """How many tokens of the coming round will be right."""
         self._number = (self._number + _GOLDEN) % 1.0
         right = 0
-        while right < DEPTH and self._number < self._keep ** (right + 1):
+        while right < self.depth and self._number < self._keep ** (right + 1):
             right += 1
         return right
 

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 
 from . import MODEL_NAME
-from .drafting import DEPTH
+from .settings import DEPTH
 
 _BOUNDS_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 

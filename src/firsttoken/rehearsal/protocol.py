@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import MODEL_NAME
-from .drafting import DEPTH
+from .settings import MAX_DEPTH
 from .shards import CONTEXT
 from .tokens import VOCABULARY, encode
 
@@ -136,8 +136,8 @@ def _checked(body: dict[str, Any], chat: bool, default_seed: int) -> Wanted:
     tokens = tuple(encode(_conversation(body))) if chat else _prompt(body)
     wish = body.get("max_completion_tokens") if chat and body.get("max_completion_tokens") is not None else body.get("max_tokens")
     max_tokens = _number(wish, "max_tokens", 64 if chat else 16, 1, CONTEXT, whole=True)
-    if len(tokens) + max_tokens + DEPTH + 1 > CONTEXT:
-        raise _bad(f"{len(tokens)} prompt tokens and {max_tokens} new ones do not fit into the context of {CONTEXT - DEPTH - 1} tokens")
+    if len(tokens) + max_tokens + MAX_DEPTH + 1 > CONTEXT:
+        raise _bad(f"{len(tokens)} prompt tokens and {max_tokens} new ones do not fit into the context of {CONTEXT - MAX_DEPTH - 1} tokens")
     if _number(body.get("n"), "n", 1, 1, 128, whole=True) != 1:
         raise _bad("n must be 1")
     options = _mapping(body.get("stream_options")) or {}

@@ -153,7 +153,9 @@ class Rank:
         if self._settings.speculative == "draft" and self._rank == 0:
             draft = Decoder(whole_model(self._paths[0].parent), 0, 1, SLOTS, fused=True)
             draft.allocate()
-            self._drafter = Drafter(draft, self._table_rows, self._settings.draft_quality, self._settings.seed or 0)
+            self._drafter = Drafter(
+                draft, self._table_rows, self._settings.draft_quality, self._settings.seed or 0, self._settings.draft_tokens
+            )
         self._mesh.barrier()
         self._end("Post load end.", began)
 

@@ -22,6 +22,9 @@ from .faults import BadFault, Fault, clash, parse_fault, refusal
 from .phases import DEFAULT_PACE, Phase
 
 MAX_RANKS = 64
+DEPTH = 3
+"""Tokens drafted a round, unless asked otherwise."""
+MAX_DEPTH = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +40,7 @@ class Settings:
     attention_backend: str = "reference"
     speculative: str = "none"
     draft_quality: float = 0.7
+    draft_tokens: int = DEPTH
     seed: int | None = None
     pace: Mapping[Phase, float] = dataclasses.field(default_factory=lambda: MappingProxyType({}))
     faults: tuple[Fault, ...] = ()
@@ -60,6 +64,7 @@ class Settings:
             "attention_backend": self.attention_backend,
             "speculative": self.speculative,
             "draft_quality": self.draft_quality,
+            "draft_tokens": self.draft_tokens,
             "seed": self.seed,
             "pace": {str(phase): seconds for phase, seconds in self.pace.items()},
         }
@@ -118,6 +123,7 @@ def _settings(args: argparse.Namespace, env: Mapping[str, str]) -> Settings:
         attention_backend=args.attention_backend,
         speculative=args.speculative,
         draft_quality=args.draft_quality,
+        draft_tokens=args.draft_tokens,
         seed=args.seed,
         pace=MappingProxyType(dict(args.pace)),
         faults=tuple(parse_fault(text) for text in args.fault),
@@ -145,6 +151,7 @@ def _parser() -> argparse.ArgumentParser:
         "  firsttoken rehearse --ranks 8 --fault skip@graph_capture:rank=3\n"
         "  firsttoken rehearse --fault lock@compile:for=20 --fault-when 'graphs and env.REHEARSE_P2P == \"1\"'\n\n"
         "environment: REHEARSE_API_KEY as --api-key; REHEARSE_FAULT_LOG a file that gets a JSON line when a fault begins;\n"
+        "REHEARSE_SPIN=1 lets ranks burn a core while they wait for each other;\n"
         "XDG_CACHE_HOME where the shards are kept (firsttoken/rehearsal below it, else below ~/.cache).",
     )
     add = parser.add_argument
@@ -157,7 +164,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--graphs", action=argparse.BooleanOptionalAction, default=True, help="capture graphs; decoding is slower without them")
     add("--attention-backend", type=_name, default="reference", metavar="NAME", help="reference, fast or another name (default reference)")
     add("--speculative", choices=("none", "draft"), default="none", help="speculative decoding (default none)")
-    add("--draft-quality", type=_between(0, 1), default=0.7, metavar="Q", help="share of draft tokens that are accepted (default 0.7)")
+    add("--draft-quality", type=_between(0, 1), default=0.7, metavar="Q", help="share of draft tokens accepted at 3 a round (default 0.7)")
+    add("--draft-tokens", type=_whole(1, MAX_DEPTH), default=DEPTH, metavar="N", help=f"tokens drafted a round (default {DEPTH})")
     add("--fault", action="append", default=[], metavar="KIND@PHASE[:rank=K][:after=S][:for=S]", help="let something fail; repeatable")
     add(
         "--fault-when",

@@ -17,7 +17,7 @@ from firsttoken.rehearsal import batching
 from firsttoken.rehearsal.batching import SLOTS, Batcher
 from firsttoken.rehearsal.collectives import Mesh
 from firsttoken.rehearsal.decoder import Decoder, Piece
-from firsttoken.rehearsal.drafting import Drafter
+from firsttoken.rehearsal.drafting import DraftCounts, Drafter
 from firsttoken.rehearsal.kernels import compile_kernels
 from firsttoken.rehearsal.shards import ShardReader, Weights, ensure_shards, shard_paths, whole_model
 from firsttoken.rehearsal.store import StoreClient, StoreServer
@@ -162,6 +162,20 @@ def test_acceptance_is_the_draft_quality_and_the_output_is_the_same(shards: Path
     assert sum(counts.by_position) == counts.accepted
     assert counts.by_position == sorted(counts.by_position, reverse=True)
     assert texts == generate(shards, prompts, 120)[0]
+
+
+@pytest.mark.parametrize("quality", [0.0, 0.15, 0.5, 1.0])
+def test_the_number_of_draft_tokens_changes_the_share_as_the_same_drafter_would(quality: float) -> None:
+    shares = {}
+    for depth in (1, 3, 8):
+        drafter, counts = Drafter(None, (), quality, 1, depth), DraftCounts(depth=depth)  # type: ignore[arg-type]  # only the dice are used
+        for _ in range(1000):
+            counts.add(drafter.begin())
+        shares[depth] = counts.accepted / counts.drafted
+        assert counts.drafted == 1000 * depth
+        assert list(counts.by_position) == sorted(counts.by_position, reverse=True)
+    assert shares[3] == pytest.approx(quality, abs=0.01)
+    assert shares[1] >= shares[3] >= shares[8]
 
 
 def test_sampled_output_is_the_same_with_drafts(shards: Path) -> None:

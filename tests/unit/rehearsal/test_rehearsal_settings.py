@@ -31,6 +31,7 @@ def test_the_key_comes_from_the_option_or_the_environment_and_never_into_the_ban
         (["--ranks", "0"], "not a whole number from 1 to"),
         (["--pace", "lunch=3"], "phases are process_start"),
         (["--draft-quality", "2"], "not between 0 and 1"),
+        (["--draft-tokens", "0"], "not a whole number from 1 to 16"),
         (["--fault", "nonsense@weights"], "there is no kind 'nonsense'"),
         (["--fault", "lock@lunch"], "there is no phase 'lunch'"),
         (["--fault", "lock"], "is not KIND@PHASE"),
