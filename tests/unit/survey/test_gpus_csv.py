@@ -31,3 +31,17 @@ def test_a_table_without_a_header_says_nothing() -> None:
 @given(st.binary(max_size=2000))
 def test_no_bytes_make_it_raise(data: bytes) -> None:
     read_gpus("index, name, utilization.gpu [%], power.draw [W]\n" + data.decode("utf8", "replace"))
+
+
+def test_throttling_and_links_are_read_under_either_name() -> None:
+    header = "index, pcie.link.gen.current, pcie.link.gen.max, pcie.link.width.current, pcie.link.width.max, temperature.gpu"
+    (old,) = read_gpus(f"{header}, clocks_throttle_reasons.active\n0, 3, 4, 4, 16, 91, 0x0000000000000044\n")
+    assert (old.link_generation, old.link_generation_most, old.link_width, old.link_width_most, old.temperature) == (3, 4, 4, 16, 91.0)
+    assert old.throttled == ("hardware thermal slowdown",)
+    (new,) = read_gpus("index, clocks_event_reasons.hw_slowdown, clocks_event_reasons.sw_thermal_slowdown\n0, Not Active, Active\n")
+    assert new.throttled == ("software thermal slowdown",)
+
+
+def test_what_was_not_asked_for_is_not_told() -> None:
+    (gpu,) = read_gpus("index, name\n0, Card\n")
+    assert (gpu.throttled, gpu.link_width) == (None, None)
