@@ -1,11 +1,12 @@
 """What earlier runs tell about how long a phase takes here."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from firsttoken.history.runs import RunFolder
-from firsttoken.history.times import mean_phases
-from firsttoken.model.plan import Plan, Sizes
+from firsttoken.history.times import mean_phases, with_quiet
+from firsttoken.model.plan import Budget, Plan, Sizes
 from firsttoken.model.words import Phase
 
 PLAN = Plan(command=("engine", "serve", "a/model"), engine="engine", model="a/model", sizes=Sizes(tp=2, world=2))
@@ -34,6 +35,18 @@ def test_the_mean_is_over_ready_runs_of_the_same_engine_model_and_sizes(tmp_path
         ran(tmp_path, "other-size", world_size=8, phases=[{"name": "weights", "seconds": 900}]),
     ]
     assert mean_phases(PLAN, folders) == {Phase.WEIGHTS: 15.0}
+
+
+def test_the_longest_quiet_of_ready_runs_is_told_with_the_budgets(tmp_path: Path) -> None:
+    def quiet(seconds: object, verdict: str = "ready") -> dict[str, object]:
+        return {"verdict": verdict, "phases": [{"name": "weights", "seconds": 10, "quiet_s": seconds}]}
+
+    folders = [
+        ran(tmp_path, str(n), **changes) for n, changes in enumerate((quiet(3.0), quiet(7.5), quiet(None), quiet("x"), quiet(90, "failed")))
+    ]
+    plan = replace(PLAN, budgets=(Budget(phase=Phase.WEIGHTS, seconds=60, source="profile"),))
+    assert [budget.quiet_s for budget in with_quiet(plan, folders).budgets] == [7.5]
+    assert with_quiet(plan, []) == plan
 
 
 def test_an_unknown_engine_is_like_no_other(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Pages that people open, in a real browser."""
