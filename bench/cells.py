@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -92,23 +93,36 @@ class Book:
         return [self.rows[cell] for cell in cells if cell in self.rows]
 
 
-def measure(book: Book, cells: Sequence[str], shard: Shard, one: Callable[[str], Mapping[str, Any]], told: Callable[[Row], str]) -> int:
-    """Measures the cells of this shard that are not in the book. Returns how many of them failed."""
+def measure(
+    book: Book, cells: Sequence[str], shard: Shard, one: Callable[[str], Mapping[str, Any]], told: Callable[[Row], str], *, jobs: int = 1
+) -> int:
+    """Measures the cells of this shard that are not in the book, `jobs` of them at a time. Returns how many of them failed."""
     wanted = [cell for index, cell in enumerate(cells) if index in shard]
     left = [cell for cell in wanted if cell not in book.rows]
     if len(left) < len(wanted):
         say(f"{len(wanted) - len(left)} of {len(wanted)} cells are in {book.path} already")
-    failed = 0
-    for number, cell in enumerate(left, start=1):
+    failed = done = 0
+
+    def timed(cell: str) -> tuple[str, Mapping[str, Any] | CellFailed]:
         began = time.monotonic()
         try:
             fields = one(cell)
         except CellFailed as error:
-            failed += 1
-            say(f"[{number}/{len(left)}] {cell}: not measured: {error}")
-            continue
-        row = book.add(cell, {**fields, "measured_at": round(time.time()), "took_s": round(time.monotonic() - began, 1)})
-        say(f"[{number}/{len(left)}] {told(row)}")
+            return cell, error
+        return cell, {**fields, "measured_at": round(time.time()), "took_s": round(time.monotonic() - began, 1)}
+
+    pool = ThreadPoolExecutor(jobs, "cells")
+    try:
+        for ended in as_completed([pool.submit(timed, cell) for cell in left]):
+            cell, fields = ended.result()
+            done += 1
+            if isinstance(fields, CellFailed):
+                failed += 1
+                say(f"[{done}/{len(left)}] {cell}: not measured: {fields}")
+            else:
+                say(f"[{done}/{len(left)}] {told(book.add(cell, fields))}")
+    finally:
+        pool.shutdown(cancel_futures=True)
     return failed
 
 

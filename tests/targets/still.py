@@ -2,6 +2,7 @@
 
 import ctypes
 import fcntl
+import mmap
 import os
 import select
 import signal
@@ -87,6 +88,13 @@ def poll_lock(path: str) -> None:
             return
 
 
+def keep_open(path: str) -> None:
+    """As who makes a file whose being there is the lock."""
+    file = os.open(path, os.O_CREAT | os.O_EXCL)
+    ready(file)
+    signal.pause()
+
+
 def import_lock(folder: str, path: str) -> None:
     """Lets a library in `folder` ask for the lock."""
     sys.path.insert(0, folder)
@@ -94,6 +102,15 @@ def import_lock(folder: str, path: str) -> None:
 
     ready()
     acquire(path)
+
+
+def import_extension(folder: str, build_directory: str) -> None:
+    """Lets a library in `folder` wait for its build lock."""
+    sys.path.insert(0, folder)
+    from torch.utils.cpp_extension import _jit_compile  # type: ignore[import-not-found]  # made by the test
+
+    ready()
+    _jit_compile(build_directory)
 
 
 def open_fifo(path: str) -> None:
@@ -167,6 +184,22 @@ def connect(port: str) -> None:
     connection.connect(("127.0.0.1", int(port)))
 
 
+def connect_unix(path: str) -> None:
+    connection = socket.socket(socket.AF_UNIX)
+    ready()
+    connection.connect(path)
+
+
+def listen_unix(path: str) -> None:
+    """Never accepts; its backlog is filled by a connection of its own."""
+    listener, own = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen(0)
+    own.connect(path)
+    ready()
+    signal.pause()
+
+
 def connect_with_timeout(port: str) -> None:
     ready()
     socket.create_connection(("127.0.0.1", int(port)), timeout=90)
@@ -202,6 +235,18 @@ def select_pipe() -> None:
     reader, _ = os.pipe()
     ready()
     select.select([reader], [], [], 88)
+
+
+def shared_lock(path: str) -> None:
+    """Waits for a semaphore in a file that is mapped for all."""
+    file = opened(path)
+    os.ftruncate(file, mmap.PAGESIZE)
+    area = mmap.mmap(file, mmap.PAGESIZE)
+    semaphore = ctypes.c_char.from_buffer(area)
+    libc = ctypes.CDLL(None)
+    libc.sem_init(ctypes.byref(semaphore), 1, 0)
+    ready()
+    libc.sem_wait(ctypes.byref(semaphore))
 
 
 def wait_for_child() -> None:

@@ -4,17 +4,20 @@ from dataclasses import replace
 from math import isfinite
 from typing import assert_never
 
-from firsttoken.judge import closeup, motion, phases, serving, standstill
+from firsttoken.judge import closeup, gpu, load, motion, phases, serving, standstill, witness
 from firsttoken.judge.decide import decide
 from firsttoken.judge.ranks import line_rank, world_rank
 from firsttoken.judge.state import RankDeath, State
 from firsttoken.model.events import (
+    Checked,
+    Collectives,
     Counters,
     Emptied,
     EngineCounters,
     Event,
     Exited,
     Gap,
+    Gpus,
     HttpAnswer,
     HttpAsked,
     Installed,
@@ -22,6 +25,7 @@ from firsttoken.model.events import (
     Launched,
     LaunchFailed,
     Listening,
+    LoadSample,
     LogActivity,
     LogLine,
     MemberGone,
@@ -33,19 +37,23 @@ from firsttoken.model.events import (
     OomKill,
     Places,
     Planned,
+    Prefetched,
     RecordingStopped,
+    SecretsInLog,
     SignalSent,
     Stacks,
     StopAsked,
     Tick,
     UnknownEvent,
     WeightProgress,
+    WeightStorage,
 )
 from firsttoken.model.plan import Plan
 from firsttoken.model.words import Edge, Phase, Verdict
 
 _ERRORS_KEPT = 50
 _RATE_WINDOW = 30.0
+_BUSY = 0.5
 
 
 def initial() -> State:
@@ -97,22 +105,36 @@ def _fold(state: State, event: Event) -> State:
             return _listening(state, body, t)
         case WeightProgress():
             return _weights(state, body, t)
+        case WeightStorage() | LoadSample() | Prefetched():
+            return load.noted(state, body, t)
         case Memory():
             return replace(state, memory=body)
         case HttpAsked():
             state = replace(state, serving=serving.asked(state.serving, body, t))
-            if body.probe in serving.GENERATING:
-                return replace(state, book=phases.enter(state.book, Phase.FIRST_TOKEN, t))
+            if body.probe in serving.GENERATING:  # how it stood before proves nothing of how it takes the request
+                return replace(state, book=phases.enter(state.book, Phase.FIRST_TOKEN, t), closeup=closeup.forget(state.closeup))
             return state
         case HttpAnswer():
             state = replace(state, serving=serving.answered(state.serving, body, t))
             if serving.is_token(body) and body.probe in serving.GENERATING:
-                return replace(state, book=phases.leave(state.book, Phase.FIRST_TOKEN, t))
+                return replace(state, book=phases.leave(state.book, Phase.FIRST_TOKEN, t), motion=motion.hint(state.motion, "token"))
             return state
         case EngineCounters():
-            return replace(state, standstill=standstill.told(state.standstill, body, t))
+            state = replace(state, standstill=standstill.told(state.standstill, body, t))
+            serves = state.adopted and state.standstill.serves_others
+            return replace(state, book=phases.leave(state.book, Phase.FIRST_TOKEN, t)) if serves else state
         case Stacks() | Places():
             return replace(state, closeup=closeup.noted(state.closeup, body, t))
+        case Gpus():
+            state = replace(state, gpus=gpu.noted(state.gpus, body, t, state.members))
+            for signal in state.gpus.moved:
+                hinted = standstill.hint(state.standstill, signal)
+                state = replace(state, motion=motion.hint(state.motion, signal), standstill=hinted)
+            return state
+        case Collectives():
+            return replace(state, heard=witness.noted(state.heard, body.comparison, t))
+        case Checked():
+            return replace(state, checks=body.checks)
         case Installed():
             return replace(state, installed={**state.installed, **body.versions})
         case StopAsked():
@@ -125,7 +147,7 @@ def _fold(state: State, event: Event) -> State:
         case Gap() | RecordingStopped():
             text = body.reason if isinstance(body, RecordingStopped) else f"{body.what}: {body.amount} lost, {body.reason}"
             return replace(state, missed=(*state.missed[-20:], text))
-        case Tick() | ObserverStarted() | ObserverLost() | Judged() | UnknownEvent():
+        case Tick() | SecretsInLog() | ObserverStarted() | ObserverLost() | Judged() | UnknownEvent():
             return state
         case _:
             assert_never(body)
@@ -135,20 +157,30 @@ def _sampled(state: State, body: Counters, t: float) -> State:
     """What was seen closely is forgotten when something moves; after ready, when tokens do."""
     state = replace(state, motion=motion.sampled(state.motion, body.samples, t, body.interval))
     if state.ready_at is None:
-        return state if state.motion.still > 0 else replace(state, closeup=closeup.forget(state.closeup))
+        return _quieter(state) if state.motion.still > 0 else replace(state, closeup=closeup.forget(state.closeup))
     fronts = frozenset(socket.pid for socket in state.sockets)
     state = replace(state, standstill=standstill.sampled(state.standstill, body, fronts, t))
     return state if state.standstill.since is not None else replace(state, closeup=closeup.forget(state.closeup))
 
 
+def _quieter(state: State) -> State:
+    """What a ready start will have taught: how quiet its phases are when all is well. A core that was busy is no quiet."""
+    phase, still = state.decision.phase, state.motion.still
+    outside = bool(state.motion.stopped) or state.decision.verdict is Verdict.WAITING
+    if outside or state.motion.busy >= _BUSY or still <= state.quiet.get(phase, 0.0):
+        return state
+    return replace(state, quiet={**state.quiet, phase: still})
+
+
 def _rank_death(state: State, body: Exited, t: float) -> State:
     """Of a process that its title or the log shows to be one of the engine's; early ones do not tell their rank yet."""
     member = state.members.get(body.process.pid)
-    if member is None or member.process != body.process or body.root:
+    if (member is not None and member.process != body.process) or body.root:
         return state
-    titled = world_rank(member.tag, state.plan.sizes)
+    tag = member.tag if member is not None else None
+    titled = world_rank(tag, state.plan.sizes)
     rank = titled if titled is not None else state.told_ranks.get(body.process.pid)
-    if (member.tag is None and rank is None) or body.signal is None or body.signal in state.signals_sent or state.stop_by is not None:
+    if (tag is None and rank is None) or body.signal is None or body.signal in state.signals_sent or state.stop_by is not None:
         return state
     return replace(state, rank_deaths=(*state.rank_deaths, RankDeath(rank=rank, pid=body.process.pid, signal=body.signal, t=t)))
 
@@ -163,7 +195,7 @@ def _line(state: State, line: LogLine, t: float) -> State:
     if line.milestone is not None:
         rank = line_rank(line, state.members, state.plan.sizes)
         state = replace(state, book=phases.note(state.book, line, rank, t), motion=motion.hint(state.motion, "log"))
-        state = _told_rank(state, line, rank)
+        state = _told_rank(state, line, rank, t)
     if line.error is not None:
         state = replace(state, errors=(*state.errors, line)[:_ERRORS_KEPT])
     if line.claims_ready and state.claims_since is None:
@@ -178,7 +210,7 @@ def _line(state: State, line: LogLine, t: float) -> State:
     return state
 
 
-def _told_rank(state: State, line: LogLine, rank: int | None) -> State:
+def _told_rank(state: State, line: LogLine, rank: int | None, t: float) -> State:
     """A line that names both its rank and its process: titles tell the rank only once the groups are ready."""
     told = line.values.get("pid")
     pid = (
@@ -190,7 +222,16 @@ def _told_rank(state: State, line: LogLine, rank: int | None) -> State:
     )
     if rank is None or pid is None or state.told_ranks.get(pid) == rank:
         return state
-    return replace(state, told_ranks={**state.told_ranks, pid: rank})
+    return _late_death(replace(state, told_ranks={**state.told_ranks, pid: rank}), pid, rank, t)
+
+
+def _late_death(state: State, pid: int, rank: int, t: float) -> State:
+    """A process whose end was seen before the line that tells its rank was read."""
+    known = state.stop_by is not None or any(death.pid == pid for death in state.rank_deaths)
+    end = next((e for e in state.exits if e.process.pid == pid and e.signal is not None and not e.root), None)
+    if known or end is None or end.signal is None or end.signal in state.signals_sent:
+        return state
+    return replace(state, rank_deaths=(*state.rank_deaths, RankDeath(rank=rank, pid=pid, signal=end.signal, t=t)))
 
 
 def _is_larger_bar(line: LogLine, known: LogLine | None) -> bool:

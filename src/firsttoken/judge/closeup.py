@@ -11,9 +11,13 @@ from firsttoken.model.events import Places, Stacks
 from firsttoken.model.process import ProcessKey
 from firsttoken.model.stillness import Frame, ThreadPlace, ThreadStack, Wait, WaitKind
 
-KEPT = 6
+KEPT = 8
 _OF_A_THREAD = frozenset({WaitKind.FIFO, WaitKind.FILE_LOCK, WaitKind.DISK})
 """what a thread that others wait for hangs at; service threads wait for sockets and pipes all day"""
+
+TRIES = frozenset({"sleep_retry", "network"})
+"""kinds in which a process tries again and again"""
+_OUTER = 6
 
 Posture = tuple[object, ...]
 
@@ -98,18 +102,26 @@ def main_waits(look: Look) -> tuple[Wait, ...]:
 
 
 def posture(look: Look) -> Posture:
-    """Equal postures of one process in two rounds: its main thread did not get on."""
+    """Equal postures of one process in two rounds: its main thread did not get on. Of a loop that tries again and again only the outer
+    frames count: it is now in a try, now between two.
+    """
     place, stack = main_place(look), main_stack(look)
+    if stack is not None and stack.doing in TRIES:
+        return ("tries", tuple(_plain(frame, i) for i, frame in enumerate(stack.frames))[-_OUTER:])
     where = (place.wchan, place.syscall) if place is not None and place.state != "R" else ("running",)
     return (where if stack is None else (), tuple(_plain(frame, i) for i, frame in enumerate(stack.frames)) if stack is not None else ())
 
 
-def same_for(looks: tuple[Look, ...], rounds: int) -> bool:
-    """Whether the last `rounds` looks show one posture. Where neither stack nor place could be read, nothing is known to be the same."""
-    last = looks[-rounds:]
-    if len(last) < rounds or not all(_tells(look) for look in last):
+def same_for(looks: tuple[Look, ...], rounds: int, seconds: float = 0.0) -> bool:
+    """Whether at least the last `rounds` looks, and those of the last `seconds`, show one posture. Where neither stack nor place could be
+    read, nothing is known to be the same.
+    """
+    first = len(looks) - rounds
+    while first > 0 and looks[-1].at - looks[first].at < seconds:
+        first -= 1
+    if first < 0 or looks[-1].at - looks[first].at < seconds or not all(_tells(look) for look in looks[first:]):
         return False
-    return len({(_whose(look), posture(look)) for look in last}) == 1
+    return len({(_whose(look), posture(look)) for look in looks[first:]}) == 1
 
 
 def works_beside(looks: tuple[Look, ...]) -> bool:

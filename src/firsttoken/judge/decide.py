@@ -5,18 +5,22 @@ from math import isfinite
 from typing import NamedTuple
 
 from firsttoken.judge import phases, standstill
-from firsttoken.judge.hang import Proof, Scene, prove
+from firsttoken.judge.hang import Proof, Scene, at_rest, prove
+from firsttoken.judge.rule import AT_REST, HEALTHY_QUIET
 from firsttoken.judge.serving import TOKENS_WANTED
 from firsttoken.judge.state import Decision, State
+from firsttoken.judge.witness import witnessed
 from firsttoken.model.events import Exited, LogLine
 from firsttoken.model.words import OPEN_VERDICTS, Phase, Role, Verdict
 
 ERROR_GRACE = 5.0
 """a server that answers 5xx may be dying of it: its death tells more than the status"""
+ALONE_GRACE = 15.0
+"""one wrong answer: it is asked again, and only the next one tells"""
 DEATH_GRACE = 3.0
 """an engine that notices the death of a rank ends with words of its own"""
-MUTE_AFTER = 12.0
-"""an idle machine and a request without a token for this long"""
+MUTE_AFTER, MUTE_WHEN_PROVEN = 12.0, 6.0
+"""an idle machine and a request without a token for this long; the second, where a hang is proven behind it"""
 UNCLAIMED_FOR = 3.0
 DEFAULT_BUDGET = 600.0
 PLAIN_STORAGE = 250e6
@@ -121,7 +125,7 @@ def _served(state: State, phase: Phase) -> _Said | None:
             reason, proof = found
             served = f"its first token came at {_seconds(state.ready_at)}"
             return _Said(Verdict.UNSERVING, f"no longer serves: {reason}", (served, *proof.facts), hang=proof)
-    if state.ready_at is not None or serving.tokens >= TOKENS_WANTED:
+    if state.ready_at is not None or serving.tokens >= TOKENS_WANTED or (state.adopted and state.standstill.serves_others):
         at = state.ready_at if state.ready_at is not None else state.now
         return _Said(Verdict.READY, _ready_reason(state, at), tuple(f"{a.probe} {a.url}: {a.text!r}" for a in serving.answers if a.text))
     role = state.plan.role
@@ -142,9 +146,10 @@ def _served(state: State, phase: Phase) -> _Said | None:
 
 def _broken(state: State) -> _Said | None:
     serving = state.serving
-    if serving.errors and state.now - serving.errors[0][0] >= ERROR_GRACE:
+    if serving.errors and state.now - serving.errors[0][0] >= (ERROR_GRACE if len(serving.errors) > 1 else ALONE_GRACE):
         answer = serving.errors[-1][1]
-        told = f"status {answer.status}" if answer.status is not None else answer.error or "no answer"
+        told = f"status {answer.status}" if answer.status is not None else "no answer"
+        told = answer.error or told if answer.status in (None, 200) else told
         return _Said(Verdict.UNSERVING, f"listens, but {answer.url} brought no token: {told}", (_short(answer.body or answer.error),))
     cause = _first_cause(state)
     if cause is not None and any(line.fatal for line in state.errors):
@@ -154,9 +159,14 @@ def _broken(state: State) -> _Said | None:
         return None
     waited = state.now - serving.open_since
     behind_it = prove(scene(state))
-    proven = behind_it is not None and behind_it.verdict is Verdict.HUNG
-    idle = proven or state.motion.busy < 0.5
-    patience = MUTE_AFTER if idle else max(_budget(state, Phase.FIRST_TOKEN, state.policy.answer_budget), MUTE_AFTER)
+    if behind_it is not None and behind_it.verdict is Verdict.HUNG:
+        patience = MUTE_WHEN_PROVEN
+    elif state.motion.busy >= 0.5:
+        patience = max(_budget(state, Phase.FIRST_TOKEN, state.policy.answer_budget), MUTE_AFTER)
+    elif any(sample.state == "R" for sample in state.motion.samples.values()):
+        patience = state.policy.answer_budget  # runnable is not at rest: on a crowded machine it may get little of a core
+    else:
+        patience = AT_REST.still if at_rest(scene(state)) else MUTE_AFTER
     if waited >= patience and state.motion.still >= min(state.policy.still_after, patience):
         reason = f"accepts a request and brings no token: {_seconds(waited)} so far, and nothing moves"
         why = f"; {behind_it.reason}" if behind_it is not None else ""
@@ -167,8 +177,8 @@ def _broken(state: State) -> _Said | None:
 def _moving(state: State, phase: Phase) -> _Said:
     still = state.motion.still
     doing = _doing(state, phase)
-    proof_of_hang = prove(scene(state))
-    if proof_of_hang is not None and proof_of_hang.verdict is Verdict.HUNG and _accepts(state):
+    proof_of_hang = witnessed(prove(scene(state)), scene(state), state.gpus, state.heard, state.motion.moved_at)
+    if proof_of_hang is not None and proof_of_hang.verdict is Verdict.HUNG and (_accepts(state) or _is_up(state)):
         proof_of_hang = None  # it serves or it does not: told as such, with the hang as evidence, once its time to answer is over
     if proof_of_hang is not None and (proof_of_hang.verdict is not Verdict.STALLED or still >= state.policy.still_after):
         facts = (f"no strong signal for {_seconds(still)} (cores busy: {state.motion.busy:.1f})", *proof_of_hang.facts)
@@ -200,7 +210,14 @@ def scene(state: State) -> Scene:
         stopped=state.motion.stopped,
         root_pid=state.root.pid if state.root is not None else None,
         told_ranks=state.told_ranks,
+        quiet=_quiet(state),
     )
+
+
+def _quiet(state: State) -> float:
+    """Seconds for which healthy starts are known to be without a strong signal where this one is."""
+    phase = phases.current(state.book, state.plan.sizes.ranks_here)
+    return max([HEALTHY_QUIET, *(budget.quiet_s for budget in state.plan.budgets if budget.phase == phase)])
 
 
 def _doing(state: State, phase: Phase) -> str:
@@ -236,6 +253,11 @@ def _accepts(state: State) -> bool:
     return state.serving.open_since is not None and (state.claims_since is not None or state.listening_since is not None)
 
 
+def _is_up(state: State) -> bool:
+    """Whether it says that it is ready, or listens as only a ready one does: at rest it waits for requests."""
+    return state.claims_since is not None or (state.listening_since is not None and not state.plan.listens_before_load)
+
+
 def _has_listened(state: State) -> bool:
     """Of a server that somebody else started, whose log may not be there to claim anything."""
     since = state.listening_since
@@ -265,12 +287,10 @@ def _crash(state: State, exit_: Exited | None) -> str | None:
 
 
 def _dead(state: State) -> tuple[int, ...]:
-    """The rank that died first, where it is known."""
-    told = (line.values.get("rank") for line in state.errors if line.values.get("exit_code"))
-    ranks = [death.rank for death in state.rank_deaths if death.rank is not None] or [
-        int(rank) for rank in told if isinstance(rank, int | float)
-    ]
-    return tuple(ranks[:1])
+    """The rank that died first, where it is known: the server says whose end it saw, and ends the others then as hard."""
+    ranks = [line.values.get("rank") for line in state.errors if line.values.get("exit_code")]
+    told = [int(rank) for rank in ranks if isinstance(rank, int | float) and isfinite(rank)]
+    return tuple((told or [death.rank for death in state.rank_deaths if death.rank is not None])[:1])
 
 
 _FATAL_SIGNALS = frozenset({_signal.SIGKILL, _signal.SIGSEGV, _signal.SIGABRT, _signal.SIGBUS, _signal.SIGILL, _signal.SIGFPE})
@@ -311,6 +331,8 @@ def _served_before(state: State) -> str:
 
 def _ready_reason(state: State, at: float) -> str:
     answer = state.serving.answers[0] if state.serving.answers else None
+    if answer is None and state.standstill.serves_others:
+        return "it makes tokens for the requests of others, so none of ours was sent"
     if answer is None:
         return f"first token at {_seconds(at)}"
     odd = "; the text is not sane: a single repeated token or non-finite log probabilities" if _insane(state) else ""

@@ -14,8 +14,12 @@ TOGETHER = ("collective", "rendezvous")
 """kinds of frame signatures in which a rank waits for the other ranks; who is in the first is further than who is in the second"""
 LONG_SLEEP = 60.0
 """seconds"""
-IDLE = "queue"
-"""the kind in which a rank has done what it was told and waits for its next command"""
+WORKS = frozenset({"compile", "import", "file_read", "compute", "capture"})
+"""kinds in which a process may work for long without a trace"""
+UP = "idle"
+"""the kind in which a server that is up waits for requests"""
+IDLE = frozenset({"queue", UP})
+"""kinds in which a rank has done what it was told and waits for its next command"""
 
 _TELLING = (
     WaitKind.STOPPED,
@@ -55,6 +59,8 @@ class Node:
     others: tuple[Wait, ...] = ()
     hands: tuple[Wait, ...] = ()
     """what its other threads wait for"""
+    errands: frozenset[str] = frozenset()
+    """what its other threads do, by their stacks"""
     naps: bool = False
     """another thread of it sleeps, and will wake up by itself"""
     has_stack: bool = False
@@ -109,6 +115,9 @@ def node(member: Member, rank: int | None, look: Look, root_pid: int | None) -> 
         wait=waits[0] if waits else None,
         others=tuple(waits[1:]),
         hands=tuple(one for one in look.places.waits if one.tid != place.tid) if look.places is not None and place is not None else (),
+        errands=frozenset(one.doing for one in look.stacks.threads if one.doing and not one.main)
+        if look.stacks is not None
+        else frozenset(),
         naps=look.places is not None and any(one.syscall in _NAPS and not one.main for one in look.places.threads),
         has_stack=stack is not None,
     )
@@ -131,7 +140,7 @@ def gathered(ranks: Mapping[int, Node]) -> dict[int, Node]:
                 groups.setdefault(n.where, {})[rank] = n
         if groups:
             return max(groups.items(), key=lambda item: (len(item[1]), item[0]))[1]
-    idle = {rank: n for rank, n in sorted(ranks.items()) if n.doing == IDLE and n.state not in ("T", "t")}
+    idle = {rank: n for rank, n in sorted(ranks.items()) if n.doing in IDLE and n.state not in ("T", "t")}
     return idle if len(idle) < len(ranks) else {}
 
 

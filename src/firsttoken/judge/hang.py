@@ -2,31 +2,28 @@
 
 The proof is a closed wait-for graph: everything stands in the same posture in several rounds, and every path ends in a sink. What the sink
 is decides: a stopped process, a cycle, a FIFO without a writer, an idle child or a rank that waits for nobody is hung; a lock of another
-live process, a peer that has not come, an address that does not answer is waiting. A busy sink proves nothing by itself.
+live process, a peer that has not come, an address that does not answer is waiting. A busy sink proves nothing by itself. How much stillness
+each proof needs stands in `rule`.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from firsttoken.judge.closeup import Closeup, same_for, works_beside
-from firsttoken.judge.graph import Edge, Node, as_far, cycle, edges, gathered, label, node, order, telling
+from firsttoken.judge.closeup import TRIES, Closeup, main_waits, same_for, works_beside
+from firsttoken.judge.graph import IDLE, UP, WORKS, Edge, Node, as_far, cycle, edges, gathered, label, node, order, telling
 from firsttoken.judge.ranks import left_over, world_rank
+from firsttoken.judge.rule import ASLEEP, AT_REST, CLOSED, CYCLE, DRIVER, HEALTHY_QUIET, NOBODY, OUTSIDE, SPINS, STOPPED_FOR, Bar
+from firsttoken.judge.sentences import as_well, list_ranks, waits_for
 from firsttoken.model.plan import Sizes
 from firsttoken.model.process import Member, ProcessKey
 from firsttoken.model.result import RankGroup
 from firsttoken.model.stillness import WaitKind
 from firsttoken.model.words import Verdict
 
-STOPPED_FOR = 7.0
-"""seconds in state T: a debugger's or scheduler's short stop is none"""
-CLOSED_AFTER, ASLEEP_AFTER, SPINS_AFTER = 4.0, 12.0, 25.0
-"""stillness, seconds, before a sink of that kind proves a hang"""
-SPIN_LOOKS = 5
 _SPINS = frozenset({"cuda_sync", "spin"})
 LONG_SLEEP_S = 60.0
 _NEED_STACKS = frozenset({WaitKind.SOCKET, WaitKind.FUTEX, WaitKind.POLL, WaitKind.SLEEP, WaitKind.OTHER})
 """kinds of waits of which the kernel alone tells too little for a proof"""
-_RETRIES = frozenset({"sleep_retry", "network"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +43,8 @@ class Proof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """What a proof is taken from. `still`: sampled seconds without a strong signal; `stopped`: seconds in state T by pid.
-    `told_ranks`: world ranks by pid, as the log told them."""
+    """What a proof is taken from. `still`: sampled seconds without a strong signal; `quiet`: for how many such seconds healthy starts are
+    known to be quiet in this phase; `stopped`: seconds in state T by pid. `told_ranks`: world ranks by pid, as the log told them."""
 
     members: Mapping[int, Member]
     sizes: Sizes
@@ -56,6 +53,7 @@ class Scene:
     stopped: Mapping[int, float] = field(default_factory=dict)
     root_pid: int | None = None
     told_ranks: Mapping[int, int] = field(default_factory=dict)
+    quiet: float = HEALTHY_QUIET
 
     def rank(self, member: Member) -> int | None:
         """From the title, else from what the log said of that pid, else by elimination."""
@@ -71,7 +69,7 @@ def prove(scene: Scene) -> Proof | None:
     if halted is not None:
         return halted
     settled = {pid: n for pid, n in nodes.items() if same_for(scene.closeup.looks[pid], 2)}
-    if not settled or scene.still < CLOSED_AFTER:
+    if not settled or scene.still < CYCLE.still:
         return None
     if any(n.state == "T" for n in nodes.values()):
         return None  # stopped for a short time so far: told above once it is long
@@ -79,10 +77,14 @@ def prove(scene: Scene) -> Proof | None:
     circle = cycle(tuple(edge for edge in found if edge.waiter.process.pid in settled))
     groups = _groups(nodes)
     if circle:
+        if not _meets(scene, CYCLE, *(edge.waiter.process.pid for edge in circle)):
+            return None
         behind = _ranks(edge.waiter for edge in circle)
         path = " → ".join(f"{edge.waiter.label} ({edge.kind} {edge.what})" for edge in circle)
         return Proof(verdict=Verdict.HUNG, reason=f"deadlock: {path} → {circle[0].waiter.label}", behind=behind,
                      root=circle[0].waiter, edges=found, cycle=circle, groups=groups)  # fmt: skip
+    if scene.still < OUTSIDE.still:
+        return None
     ranked = {n.rank: n for n in nodes.values() if n.rank is not None}
     together = gathered(ranked)
     if any(n.process.pid not in settled for n in together.values()):
@@ -93,6 +95,18 @@ def prove(scene: Scene) -> Proof | None:
     if any(n.process.pid not in settled and not n.busy for n in late.values()):
         return None
     return _sink(scene, nodes, settled, together, late, found, groups)
+
+
+def at_rest(scene: Scene) -> bool:
+    """Whether nothing works: every process that was looked at stands in one posture for long enough, and none of these is one of work."""
+    nodes = _nodes(scene)
+    works = any(n.busy or n.state == "D" or n.doing in WORKS or n.doing in _SPINS for n in nodes.values())
+    return bool(nodes) and not works and _meets(scene, AT_REST, *nodes)
+
+
+def _meets(scene: Scene, bar: Bar, *pids: int) -> bool:
+    """Whether the start has been still for long enough, and these processes were in one posture for as many looks as the bar asks for."""
+    return scene.still >= bar.needs(scene.quiet) and all(same_for(scene.closeup.looks[pid], bar.looks, bar.span) for pid in pids)
 
 
 def _nodes(scene: Scene) -> dict[int, Node]:
@@ -134,11 +148,11 @@ def _bare(member: Member, rank: int | None, root_pid: int | None) -> Node:
 def _missing(scene: Scene, together: Mapping[int, Node], found: tuple[Edge, ...], groups: tuple[RankGroup, ...]) -> Proof | None:
     """All ranks that are there wait for each other: then for one that is not there."""
     absent = tuple(rank for rank in range(scene.sizes.world) if rank not in together)
-    if not absent or scene.still < CLOSED_AFTER:
+    if not absent:
         return None
     where = next(iter(together.values())).where
     here = f"{len(together)} of {scene.sizes.world} ranks"
-    reason = f"{here} wait in {where} for {_list_ranks(absent)}, which {'has' if len(absent) == 1 else 'have'} not joined"
+    reason = f"{here} wait in {where} for {list_ranks(absent)}, which {'has' if len(absent) == 1 else 'have'} not joined"
     return Proof(verdict=Verdict.WAITING, reason=reason, behind=absent, edges=found, groups=groups)
 
 
@@ -163,8 +177,8 @@ def _sink(
     busy = [end for end in ends if end[1].busy]
     far = as_far(late, together)
     behind = _ranks(n for rank, n in late.items() if rank not in far) if together else _odd(ends)
-    waiting = _list_ranks(tuple(sorted(together))) + (" waits" if len(together) == 1 else " wait")
-    prefix = f"{waiting} for {_list_ranks(behind)} in {_where(together)}; " if together and behind else ""
+    waiting = list_ranks(tuple(sorted(together))) + (" waits" if len(together) == 1 else " wait")
+    prefix = f"{waiting} for {list_ranks(behind)} in {_where(together)}; " if together and behind else ""
     proof = Proof(verdict=Verdict.HUNG, reason=prefix, behind=behind, edges=found, groups=groups)
     if busy:
         last = busy[0][1]
@@ -175,18 +189,28 @@ def _sink(
     for _, waiter, open_edge in ends:
         if open_edge is not None and _may_come(open_edge):
             holder = _outside(open_edge)
-            reason = prefix + _waits_for(waiter, open_edge)
+            reason = prefix + waits_for(waiter, open_edge) + as_well(waiter, open_edge, ends)
             return replace(proof, verdict=Verdict.WAITING, reason=reason, root_outside=holder, root=None if holder else waiter)
     if any(last.process.pid not in settled or last.state == "D" or _unseen(edge, nodes) for _, last, edge in ends):
         return None
     for _, last, _ in ends:
-        if last.doing in _RETRIES:
-            return replace(proof, verdict=Verdict.WAITING, reason=f"{prefix}{last.label} tries again and again in {last.where}", root=last)
+        if last.doing in TRIES:
+            tried = _tried(scene, last)
+            holder = _outside(tried) if tried is not None else None
+            said = waits_for(last, tried) if tried is not None else f"{last.label} tries again and again in {last.where}"
+            return replace(proof, verdict=Verdict.WAITING, reason=prefix + said, root_outside=holder, root=None if holder else last)
+    if (
+        not together
+        and any(start.doing == UP for start in starts)
+        and all(start.doing in IDLE for start in starts if start.rank is not None)
+    ):
+        up = next(start for start in starts if start.doing == UP)
+        return replace(proof, verdict=Verdict.STALLED, root=up, reason=f"{up.label} waits for requests, as an idle server does")
     start, last, on = ends[0]
     at_work = next((n for n in nodes.values() if n.busy and n.rank not in together), None)
     if at_work is not None and not (on is not None and on.outside is not None and on.outside.nobody):
         return replace(proof, verdict=Verdict.STALLED, root=at_work, reason=prefix + _busy(at_work, scene.still))
-    if last.doing in _SPINS and not (scene.still >= SPINS_AFTER and same_for(scene.closeup.looks[last.process.pid], SPIN_LOOKS)):
+    if last.doing in _SPINS and not _meets(scene, SPINS, last.process.pid):
         return None
     by_child = last is not start and by_waiter[start.process.pid].kind == WaitKind.CHILD
     open_end = _open_end(last, on, scene.still, alone=last is start or by_child, awaited=bool(together))
@@ -194,13 +218,31 @@ def _sink(
         verdict, said = open_end
         return replace(proof, verdict=verdict, root=last, reason=prefix + said)
     asleep = on is None or on.kind == WaitKind.SLEEP or (on.kind == WaitKind.POLL and last.rank is not None)
+    asleep = asleep or (last.inward and (last.naps or "sleep_retry" in last.errands))
     if last.rank is None and last is not start and all(pid in settled or n.state == "Z" for pid, n in nodes.items()):
         asleep = False  # a parent that waits for its ranks, and nothing in the run moves: the circle is closed
-    if scene.still < (ASLEEP_AFTER if asleep else CLOSED_AFTER) or not same_for(scene.closeup.looks[last.process.pid], 3):
+    if not _meets(scene, ASLEEP if asleep else _bar(on), last.process.pid):
         return None
-    said = _waits_for(last, on) if on is not None else f"{last.label} stands in {last.where} and waits for nobody"
+    said = waits_for(last, on) + as_well(last, on, ends) if on is not None else f"{last.label} stands in {last.where} and waits for nobody"
     via = "" if last is start else f"{start.label} waits for {last.label} in {start.where}; "
     return replace(proof, reason=prefix + via + said, root=last if by_child or start.rank is None else start)
+
+
+def _tried(scene: Scene, last: Node) -> Edge | None:
+    """Between two tries it only sleeps: what an earlier look found it to wait for outside."""
+    for look in reversed(scene.closeup.looks[last.process.pid]):
+        for wait in main_waits(look):
+            edge = Edge(waiter=last, kind=wait.kind, what=wait.what, outside=wait)
+            if wait.kind in (WaitKind.CONNECT, WaitKind.SOCKET) and _may_come(edge):
+                return edge
+    return None
+
+
+def _bar(on: Edge | None) -> Bar:
+    """For a sink that does not wake up by itself."""
+    if on is not None and on.outside is not None and on.outside.nobody:
+        return NOBODY
+    return DRIVER if on is not None and on.kind == WaitKind.OTHER and on.what.startswith("/dev/") else CLOSED
 
 
 def _open_end(last: Node, on: Edge | None, still: float, *, alone: bool, awaited: bool) -> tuple[Verdict, str] | None:
@@ -210,12 +252,14 @@ def _open_end(last: Node, on: Edge | None, still: float, *, alone: bool, awaited
     wait = last.wait
     if wait is not None and wait.kind == WaitKind.SLEEP:  # every sleep ends; one of minutes while the others wait is as good as none
         lasts = wait.timeout_s
-        if lasts is not None and still < lasts + CLOSED_AFTER and not (awaited and lasts >= LONG_SLEEP_S):
+        if lasts is not None and still < lasts + CLOSED.still and not (awaited and lasts >= LONG_SLEEP_S):
             return Verdict.WAITING, f"{last.label} sleeps, {lasts:.0f} s at a time (in {last.where})"
         if not awaited:
             return Verdict.STALLED, f"{last.label} sleeps (in {last.where}), and what it waits for is not known"
     if not last.has_stack and (on is None or on.kind in _NEED_STACKS):
         return Verdict.STALLED, f"{last.label} stands still; without its stack nothing is proven"
+    if last.inward and (hand := _helping_hand(last)) is not None:
+        return hand
     if not alone or awaited:
         return None
     if wait is not None and wait.kind == WaitKind.SOCKET and wait.what.startswith("a connection to "):
@@ -223,19 +267,23 @@ def _open_end(last: Node, on: Edge | None, still: float, *, alone: bool, awaited
     own_socket = wait is not None and wait.kind == WaitKind.SOCKET and wait.to == last.process
     if wait is not None and last.rank is None and (own_socket or wait.kind == WaitKind.POLL):
         return Verdict.STALLED, f"{last.label} waits for events (in {last.where}), as an idle server does"
-    if not last.inward:
-        return None
-    for hand in last.hands:
-        if not hand.nobody and (not hand.observable or (hand.to is not None and not hand.in_run and hand.to != last.process)):
-            return Verdict.WAITING, f"{last.label} waits for a thread of its own, which waits for {hand.what}"
-    if last.naps or any(hand.timeout_s is not None for hand in last.hands):
+    if last.inward and (last.naps or any(hand.timeout_s is not None for hand in last.hands)):
         return Verdict.STALLED, f"{last.label} waits for a thread of its own, and one of them wakes up by itself"
     return None
 
 
+def _helping_hand(last: Node) -> tuple[Verdict, str] | None:
+    """Of a process whose main thread waits for another of its threads: one that may bring it on."""
+    for hand in last.hands:
+        if not hand.nobody and (not hand.observable or (hand.to is not None and not hand.in_run and hand.to != last.process)):
+            return Verdict.WAITING, f"{last.label} waits for a thread of its own, which waits for {hand.what}"
+    at_work = sorted(last.errands & WORKS)
+    return (Verdict.STALLED, f"{last.label} waits for a thread of its own, which may be at work ({at_work[0]})") if at_work else None
+
+
 def _spins(scene: Scene, last: Node) -> bool:
     """A wait that is known to burn a core, unchanged over many looks while the others wait for it."""
-    return last.doing in _SPINS and scene.still >= SPINS_AFTER and same_for(scene.closeup.looks[last.process.pid], SPIN_LOOKS)
+    return last.doing in _SPINS and _meets(scene, SPINS, last.process.pid)
 
 
 def _busy(last: Node, still: float) -> str:
@@ -285,30 +333,6 @@ def _odd(ends: list[tuple[Node, Node, Edge | None]]) -> tuple[int, ...]:
     return odd if len(odd) * 2 < len(ranked) else ()
 
 
-def _waits_for(last: Node, edge: Edge) -> str:
-    wait = edge.outside
-    to = (
-        f", held by pid {wait.to.pid} ({wait.to_title})"
-        if wait is not None and wait.to is not None and edge.kind == WaitKind.FILE_LOCK
-        else ""
-    )
-    nobody = ", and nobody has its other end" if wait is not None and wait.nobody else ""
-    verb = {
-        WaitKind.FILE_LOCK: "waits for the file lock",
-        WaitKind.FIFO: "waits for the FIFO",
-        WaitKind.CHILD: "waits for its child",
-        WaitKind.CONNECT: "tries to connect to",
-        WaitKind.SOCKET: "waits for data from",
-        WaitKind.PIPE: "waits for the pipe",
-        WaitKind.SLEEP: "sleeps:",
-        WaitKind.POLL: "waits for events:",
-        WaitKind.DISK: "waits for the disk or network file system of",
-    }.get(WaitKind(edge.kind), "waits for")
-    if not to and wait is not None and wait.to is not None:
-        to = f", pid {wait.to.pid} ({wait.to_title})"
-    return f"{last.label} {verb} {edge.what}{to}{nobody} (in {last.where})"
-
-
 def _outside(edge: Edge) -> dict[str, object] | None:
     wait = edge.outside
     if wait is None or wait.to is None:
@@ -338,11 +362,3 @@ def _ranks(nodes: Iterable[Node]) -> tuple[int, ...]:
 
 def _where(together: Mapping[int, Node]) -> str:
     return next(iter(together.values())).where
-
-
-def _list_ranks(ranks: tuple[int, ...]) -> str:
-    if len(ranks) == 1:
-        return f"rank {ranks[0]}"
-    if len(ranks) > 2 and ranks == tuple(range(ranks[0], ranks[-1] + 1)):
-        return f"ranks {ranks[0]} to {ranks[-1]}"
-    return "ranks " + ", ".join(map(str, ranks))

@@ -2,13 +2,16 @@
 
 import math
 from datetime import UTC, datetime
+from urllib.parse import urlsplit
 
-from firsttoken.judge import phases
+from firsttoken.judge import gpu, phases
 from firsttoken.judge.decide import weight_rate
 from firsttoken.judge.graph import Edge
 from firsttoken.judge.hang import Proof
+from firsttoken.judge.load import load_row
 from firsttoken.judge.ranks import world_rank
 from firsttoken.judge.state import State
+from firsttoken.model.checks import Check, Outcome
 from firsttoken.model.plan import Endpoint, Timer
 from firsttoken.model.result import (
     EndpointRow,
@@ -25,6 +28,7 @@ from firsttoken.model.result import (
 )
 from firsttoken.model.words import OPEN_VERDICTS, Phase, Verdict
 
+_MOST_UNREAD = 6
 _VERSIONS = ("torch", "nccl", "cuda", "driver", "python", "transformers", "flashinfer", "triton")
 
 
@@ -32,7 +36,7 @@ def result(state: State, folder: str | None = None) -> Result:
     plan, decision = state.plan, state.decision
     hang = decision.hang
     rows = tuple(
-        PhaseRow(name=time.phase, began_s=time.began, seconds=time.seconds, ranks_done=time.ranks_done)
+        PhaseRow(name=time.phase, began_s=time.began, seconds=time.seconds, ranks_done=time.ranks_done, quiet_s=state.quiet.get(time.phase))
         for time in phases.times(state.book, plan.sizes.ranks_here)
     )
     return Result(
@@ -50,7 +54,7 @@ def result(state: State, folder: str | None = None) -> Result:
         world_size=plan.sizes.world if plan.engine else None,
         verdict=decision.verdict,
         reason=decision.reason,
-        proof=decision.proof,
+        proof=decision.proof if decision.verdict in (Verdict.READY, Verdict.STARTING) else (*decision.proof, *gpu.notes(state.gpus)),
         claims_ready=claims_ready(state),
         phase=decision.phase,
         detail=decision.detail,
@@ -78,10 +82,31 @@ def result(state: State, folder: str | None = None) -> Result:
             RequestRow(kind=a.probe, status=a.status, first_token_s=a.first_token_s, text=a.text, sane=a.sane, error=a.error)
             for a in state.serving.answers
         ),
+        gpus=gpu.rows(state.gpus, state.members),
         exit=ExitRow(code=state.root_exit.code, signal=state.root_exit.signal) if state.root_exit else ExitRow(),
         next=_next(state, state.run or (folder or "").rstrip("/").rsplit("/", 1)[-1] or "RUN"),
-        not_checked=(*plan.not_read, *state.missed),
+        checks=tuple(_check(one) for one in state.checks if one.result in (Outcome.FAIL, Outcome.WARN)),
+        not_checked=(*plan.not_read, *state.missed, *_unread(state)),
     )
+
+
+def _unread(state: State) -> tuple[str, ...]:
+    """What the last close look at the engine's processes could not read, and why; once for all that share the reason."""
+    told: dict[tuple[str, str], list[int]] = {}
+    for pid, looks in state.closeup.looks.items():
+        member = state.members.get(pid)
+        if member is None or (member.tag is None and (state.root is None or pid != state.root.pid)):
+            continue
+        for what, read in (("stacks", looks[-1].stacks), ("places", looks[-1].places)):
+            if read is not None and read.error is not None:
+                told.setdefault((what, read.error), []).append(pid)
+    rows = [f"{what} of pid {', '.join(map(str, sorted(pids)))}: {error}" for (what, error), pids in told.items()]
+    return tuple(rows[:_MOST_UNREAD])
+
+
+def _check(check: Check) -> dict[str, str | None]:
+    fields = {"id": check.id, "result": str(check.result), "fact": check.fact}
+    return {**fields, "remedy": check.remedy, "price": check.price}
 
 
 def _engine_version(state: State) -> str | None:
@@ -121,12 +146,23 @@ def url(endpoint: Endpoint) -> str | None:
     """Where a client on this machine reaches the server."""
     if endpoint.unix_socket is not None:
         return f"unix:{endpoint.unix_socket}"
-    if endpoint.port is None:
+    if not endpoint.port:  # 0: the server chooses one, and has not said which
         return None
     host = endpoint.host or "127.0.0.1"
     host = {"0.0.0.0": "127.0.0.1", "::": "::1", "[::]": "::1", "localhost": "127.0.0.1"}.get(host, host)
     host = f"[{host}]" if ":" in host and not host.startswith("[") else host
     return f"{'https' if endpoint.tls else 'http'}://{host}:{endpoint.port}{endpoint.root_path.rstrip('/')}"
+
+
+def told_port(state: State) -> int | None:
+    """From the log: a port, or the port of a URL."""
+    told = state.facts.get("port")
+    if isinstance(told, int | float):
+        return int(told)
+    try:
+        return urlsplit(str(state.facts.get("url", ""))).port
+    except ValueError:
+        return None
 
 
 def _iso(wall: float | None) -> str | None:
@@ -156,6 +192,7 @@ def _weights(state: State, rows: tuple[PhaseRow, ...]) -> WeightsRow:
     total = outside.bytes if outside and outside.bytes else None
     ended = row is not None and row.seconds is not None
     rate = total / seconds if ended and total and seconds else (weight_rate(state) or None)
+    loaded = load_row(state)
     return WeightsRow(
         shards_done=_int(bar.get("shards_done"), outside.shards_done if outside else None) if not ended else shards,
         shards=shards,
@@ -163,6 +200,10 @@ def _weights(state: State, rows: tuple[PhaseRow, ...]) -> WeightsRow:
         bytes_done=total if ended else (outside.bytes_done if outside else None),
         seconds=seconds if ended else None,
         bytes_per_s=rate,
+        source=loaded.source,
+        path=state.load.storage.path or None if state.load.storage is not None else None,
+        prefetched=loaded.prefetched,
+        says=loaded.says if loaded.source is not None else (),
     )
 
 

@@ -83,18 +83,25 @@ def behind(book: PhaseBook, expected: int) -> tuple[int, ...]:
     return tuple(rank for rank, place in places.items() if place < furthest)
 
 
+def tracks(book: PhaseBook, expected: int) -> dict[int, dict[Phase, Span]]:
+    """Each rank's phases in the profile's order, with the ends that are implied by what began later."""
+    merged = {rank: _merged(book, book.ranks.get(rank, {})) for rank in _ranks(book, expected)}
+    return {
+        rank: {phase: span for phase in book.order if (span := _closed(book, track, phase)) is not None} for rank, track in merged.items()
+    }
+
+
 def times(book: PhaseBook, expected: int) -> tuple[PhaseTime, ...]:
     """All phases that began, in the profile's order."""
-    ranks = _ranks(book, expected)
-    tracks = [_merged(book, book.ranks.get(rank, {})) for rank in ranks]
+    all_ranks = list(tracks(book, expected).values())
     found: list[PhaseTime] = []
     for phase in book.order:
-        spans = [span for track in tracks if (span := _closed(book, track, phase)) is not None]
+        spans = [track[phase] for track in all_ranks if phase in track]
         if not spans:
             continue
         began = min(span.begin for span in spans)
         ends = [span.end for span in spans if span.end is not None]
-        done = len(ends) == len(tracks)
+        done = len(ends) == len(all_ranks)
         found.append(PhaseTime(phase=phase, began=began, seconds=max(ends) - began if done else None, ranks_done=len(ends)))
     return tuple(found)
 

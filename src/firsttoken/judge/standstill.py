@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 
 from firsttoken.judge import motion
 from firsttoken.judge.closeup import Closeup, Look, main_stack
-from firsttoken.judge.graph import Node, edges, node
-from firsttoken.judge.hang import STOPPED_FOR, Proof, Scene
+from firsttoken.judge.graph import WORKS, Node, edges, node
+from firsttoken.judge.hang import Proof, Scene
 from firsttoken.judge.motion import Motion
+from firsttoken.judge.rule import STOPPED_FOR
 from firsttoken.model.events import Counters, EngineCounters
 from firsttoken.model.frames import group
 from firsttoken.model.result import RankGroup
@@ -24,14 +25,14 @@ LOOK_AGAIN = 30.0
 """seconds after a look that showed work"""
 WITHOUT_LOOK = 20.0
 """seconds more, where no look can be had"""
-_WORKS = frozenset({"compile", "import", "file_read", "compute", "capture"})
 _MOST_FACTS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standstill:
     """`since`: from when on requests have been there and no token was made; None: not so. `motion`: of the processes behind the one that
-    answers HTTP. `asked_at`: when the engine last told its counters, or failed to.
+    answers HTTP. `asked_at`: when the engine last told its counters, or failed to. `serves_others`: tokens came for requests that are not
+    ours, between two times that it told.
     """
 
     told: EngineCounters | None = None
@@ -40,12 +41,18 @@ class Standstill:
     asked_at: float | None = None
     failed: bool = False
     available: bool = True
+    serves_others: bool = False
     motion: Motion = field(default_factory=Motion)
 
     @property
     def seconds(self) -> float:
         """As far as the engine itself has told it."""
         return self.told_at - self.since if self.since is not None else 0.0
+
+    @property
+    def busy(self) -> bool:
+        """Requests were there when the engine last told."""
+        return self.told is not None and _requests(self.told)
 
     @property
     def suspicious(self) -> bool:
@@ -58,7 +65,8 @@ def told(standstill: Standstill, body: EngineCounters, t: float) -> Standstill:
     since = None
     if standstill.told is not None and _requests(body) and _requests(standstill.told) and _made(body) == _made(standstill.told):
         since = standstill.since if standstill.since is not None else standstill.told_at
-    return replace(standstill, told=body, told_at=t, asked_at=t, failed=False, since=since)
+    others = standstill.serves_others or (standstill.busy and _more(body, standstill.told))
+    return replace(standstill, told=body, told_at=t, asked_at=t, failed=False, since=since, serves_others=others)
 
 
 def sampled(standstill: Standstill, body: Counters, fronts: frozenset[int], t: float) -> Standstill:
@@ -114,6 +122,11 @@ def _requests(body: EngineCounters) -> bool:
     return (body.running or 0.0) + (body.waiting or 0.0) > 0
 
 
+def _more(body: EngineCounters, before: EngineCounters | None) -> bool:
+    pairs = ((body.generation_tokens, before.generation_tokens), (body.steps, before.steps)) if before is not None else ()
+    return any(new is not None and old is not None and new > old for new, old in pairs)
+
+
 def _made(body: EngineCounters) -> tuple[float | None, ...]:
     return (body.generation_tokens, body.prompt_tokens, body.steps)
 
@@ -121,7 +134,7 @@ def _made(body: EngineCounters) -> tuple[float | None, ...]:
 def _works(look: Look) -> bool:
     stack = main_stack(look)
     threads = look.stacks.threads if look.stacks is not None else ()
-    return (stack is not None and stack.doing in _WORKS) or any(thread.doing == "compile" for thread in threads)
+    return (stack is not None and stack.doing in WORKS) or any(thread.doing == "compile" for thread in threads)
 
 
 def _groups(scene: Scene, nodes: Mapping[int, Node]) -> tuple[RankGroup, ...]:

@@ -4,12 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from firsttoken.judge.closeup import Closeup
+from firsttoken.judge.gpu import GpuWatch
 from firsttoken.judge.hang import Proof
 from firsttoken.judge.motion import Motion
 from firsttoken.judge.phases import PhaseBook
 from firsttoken.judge.serving import Serving
 from firsttoken.judge.standstill import Standstill
+from firsttoken.judge.witness import Heard
+from firsttoken.model.checks import Check
 from firsttoken.model.events import Exited, LaunchFailed, LogLine, Memory, WeightProgress
+from firsttoken.model.load import LoadCounts
 from firsttoken.model.plan import Plan, Policy
 from firsttoken.model.process import ListenSocket, Member, ProcessKey
 from firsttoken.model.words import Phase, Verdict
@@ -56,6 +60,8 @@ class State:
     told_ranks: Mapping[int, int] = field(default_factory=dict)
     book: PhaseBook = field(default_factory=PhaseBook)
     motion: Motion = field(default_factory=Motion)
+    quiet: Mapping[Phase, float] = field(default_factory=dict)
+    """the longest stillness of each phase, while nothing ran, was stopped or waited for something outside"""
     closeup: Closeup = field(default_factory=Closeup)
     serving: Serving = field(default_factory=Serving)
     standstill: Standstill = field(default_factory=Standstill)
@@ -65,8 +71,11 @@ class State:
     weights: WeightProgress | None = None
     weights_at: tuple[tuple[float, int], ...] = ()
     weights_told: float | None = None
+    load: LoadCounts = field(default_factory=LoadCounts)
     bar: LogLine | None = None
     memory: Memory | None = None
+    gpus: GpuWatch = field(default_factory=GpuWatch)
+    heard: Heard = field(default_factory=dict)
     facts: Mapping[str, str | float] = field(default_factory=dict)
     installed: Mapping[str, str] = field(default_factory=dict)
     errors: tuple[LogLine, ...] = ()
@@ -82,5 +91,6 @@ class State:
     before_stop: Decision | None = None
     signals_sent: tuple[int, ...] = ()
     missed: tuple[str, ...] = ()
+    checks: tuple[Check, ...] = ()
     ready_at: float | None = None
     decision: Decision = field(default_factory=lambda: Decision(verdict=Verdict.STARTING, phase=Phase.PROCESS_START, reason="launching"))

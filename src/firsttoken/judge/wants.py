@@ -11,12 +11,22 @@ LISTENS_FOR = 3.0
 """a port that listens without a ready line is asked after this long (the log may have broken off)"""
 AGAIN_AFTER = 2.0
 _MORE_TRIES = 2
+BUSY_EVERY = 3.0
+"""seconds between two questions for the counters of a busy server that is not known to be ready"""
 COUNTERS_EVERY, COUNTERS_SELDOM = 10.0, 60.0
 """seconds between two questions for the engine's counters, and after one that was not answered"""
 
 
-LOOK_AFTER, LOOK_EVERY, LOOK_SELDOM = 2.0, 2.0, 10.0
-"""seconds of stillness before places and stacks are looked at, and between two looks (at first, and after a minute)"""
+LOOK_AFTER = 0.5
+"""seconds of stillness before places and stacks are looked at: the first sample without a strong signal"""
+_PACES = ((12.0, 1.0), (60.0, 2.0), (600.0, 10.0))
+"""seconds of stillness up to which a look is taken every so many seconds"""
+LOOK_SELDOM = 60.0
+"""seconds between two looks after that"""
+_A_PROCESS = 0.05
+"""seconds between two looks for each process: it costs a third of that in CPU time where it has run since, next to nothing else"""
+_TAKES = 0.5
+"""seconds: looks are asked for with a sample, and their time is when they came in"""
 
 
 def wants(state: State, policy: Policy) -> tuple[Request, ...]:
@@ -32,10 +42,15 @@ def _looks(state: State) -> tuple[Request, ...]:
     settled = state.decision.verdict in (Verdict.FAILED, Verdict.CRASHED, Verdict.UNKNOWN)
     if settled or state.motion.still < LOOK_AFTER:
         return ()
-    every = LOOK_EVERY if state.motion.still < 60 else LOOK_SELDOM
-    if state.closeup.at is not None and state.now - state.closeup.at < every:
+    if state.closeup.at is not None and state.now - state.closeup.at < look_every(state.motion.still, len(state.members)) - _TAKES:
         return ()
     return (LookClosely(number=state.closeup.round + 1),)
+
+
+def look_every(still: float, processes: int) -> float:
+    """Seconds between two looks at so many processes after so many seconds of stillness."""
+    pace = next((every for until, every in _PACES if still < until), LOOK_SELDOM)
+    return max(pace, processes * _A_PROCESS)
 
 
 def _look_after_ready(state: State) -> tuple[Request, ...]:
@@ -51,7 +66,8 @@ def _look_after_ready(state: State) -> tuple[Request, ...]:
 def _counters(state: State, policy: Policy) -> tuple[Request, ...]:
     """While it serves, from the engine whose token was seen; seldom where it did not answer in time."""
     after = state.standstill
-    if state.ready_at is None or not policy.probe or state.serving.tokens == 0 or state.plan.routes.metrics is None or not after.available:
+    served = state.serving.tokens > 0 or after.serves_others
+    if state.ready_at is None or not policy.probe or not served or state.plan.routes.metrics is None or not after.available:
         return ()
     if state.root_exit is not None or state.stop_by is not None or state.emptied:
         return ()
@@ -68,6 +84,8 @@ def _tokens(state: State, policy: Policy) -> tuple[Request, ...]:
     claims = state.claims_since is not None
     if not claims and state.now - state.listening_since < LISTENS_FOR:
         return ()
+    if state.adopted and not state.serving.answers and (first := _others_first(state)) is not None:
+        return first
     answered = state.serving.answered_at
     last = state.serving.answers[-1] if state.serving.answers else None
     if last is not None and answered is not None and (last.status is None or last.status >= LOADING) and state.now - answered < AGAIN_AFTER:
@@ -81,3 +99,14 @@ def _tokens(state: State, policy: Policy) -> tuple[Request, ...]:
             return (AskHealth(number=state.serving.tries.get("health", 0) + 1),)
         case Role.FOLLOWER:
             return ()
+
+
+def _others_first(state: State) -> tuple[Request, ...] | None:
+    """A server that somebody else started may serve others: its counters are read before it is asked, and it is not asked while it is busy.
+
+    None: go on and ask.
+    """
+    after = state.standstill
+    if state.plan.routes.metrics is None or not after.available or after.failed or (after.told is not None and not after.busy):
+        return None
+    return (AskCounters(),) if after.asked_at is None or state.now - after.asked_at >= BUSY_EVERY else ()

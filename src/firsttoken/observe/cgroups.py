@@ -40,6 +40,11 @@ class MemoryCgroup:
         told = _pairs(_read(self.folder / "memory.stat"))
         return told.get("file") if self.version == 2 else told.get("total_cache", told.get("cache"))
 
+    def used(self) -> int | None:
+        """Bytes that are charged to it and cannot simply be dropped: without the pages of files."""
+        charged = _number(_read(self.folder / ("memory.current" if self.version == 2 else "memory.usage_in_bytes")))
+        return max(0, charged - (self.page_cache() or 0)) if charged is not None else None
+
     def oom_kills(self) -> int | None:
         """How many of its processes the OOM killer took since it was made; None where the kernel does not count them."""
         name = "memory.events" if self.version == 2 else "memory.oom_control"

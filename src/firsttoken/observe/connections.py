@@ -53,6 +53,7 @@ class UnixSocket:
     inode: int
     peer: int | None = None
     path: str | None = None
+    listens: bool = False
 
 
 @dataclass(slots=True)
@@ -101,11 +102,18 @@ class Connections:
 
     def unix(self, pid: int, inode: int) -> UnixSocket | None:
         """None where there is no such socket, or nobody tells."""
+        return self._unix_of(pid).get(inode)
+
+    def unix_listeners(self, pid: int, path: str) -> tuple[int, ...]:
+        """Inodes of the sockets that listen under that path, as `pid` sees it."""
+        return tuple(one.inode for one in self._unix_of(pid).values() if one.path == path and one.listens)
+
+    def _unix_of(self, pid: int) -> Mapping[int, UnixSocket]:
         space = self._space(pid)
         if not space.unix_asked:
             space.unix_asked = True
             space.unix = self._unix_sockets(pid)
-        return space.unix.get(inode) if space.unix is not None else None
+        return space.unix or {}
 
     def _unix_sockets(self, pid: int) -> Mapping[int, UnixSocket] | None:
         name = self._procfs.link(f"{pid}/ns/net")
@@ -209,7 +217,7 @@ def parse_unix_diag(raw: bytes, found: dict[int, UnixSocket]) -> bool | None:
             inode = int.from_bytes(body[4:8], sys.byteorder)
             told = _attributes(body[16:])
             peer = int.from_bytes(told[_PEER][:4], sys.byteorder) if _PEER in told else None
-            found[inode] = UnixSocket(inode=inode, peer=peer, path=_path(told.get(_NAME, b"")))
+            found[inode] = UnixSocket(inode=inode, peer=peer, path=_path(told.get(_NAME, b"")), listens=body[2] == LISTEN)
         at += length + 3 & ~3
     return True
 

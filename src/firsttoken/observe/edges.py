@@ -3,6 +3,7 @@
 An object is a descriptor (pipe, socket, pidfd…), a locked file or a child. Who is at its other end is found in the tables of one round.
 """
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,7 +13,7 @@ from firsttoken.model.process import ProcessKey
 from firsttoken.model.stillness import Wait, WaitKind
 from firsttoken.observe.connections import LISTEN, SYN_SENT, Connections, Endpoint, TcpSocket
 from firsttoken.observe.descriptors import Descriptor, Descriptors
-from firsttoken.observe.locks import LockTable
+from firsttoken.observe.locks import LockTable, PolledLock
 from firsttoken.observe.neighbours import Neighbours
 from firsttoken.observe.syscalls import Call
 
@@ -35,13 +36,12 @@ class Spot:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Tables of one round; each is read when it is first needed. `polled`, by pid and thread: a lock file that the thread asks for again
-    and again, as its stack tells."""
+    """Tables of one round; each is read when it is first needed. `polled`, by pid and thread, as its stack tells."""
 
     procfs: Procfs
     neighbours: Neighbours
     connections: Connections
-    polled: Mapping[tuple[int, int], str]
+    polled: Mapping[tuple[int, int], PolledLock]
 
     @cached_property
     def locks(self) -> LockTable:
@@ -113,11 +113,20 @@ class Edges:
         foreign = [pid for pid in pids if pid != own]
         if foreign:
             return tuple(self.to_process(spot, kind, one.link, pid) for pid in foreign[:MOST_WAITS])
-        if around.hides_ends(own):
+        if around.hides_ends(own) or (fifo and self._others_may_open(one)):
             return (self.plain(spot, kind, one.link, observable=False),)
         if pids and not fifo:
             return (self.to_itself(spot, kind, f"{one.link}, both of whose ends it holds itself"),)
         return (self.plain(spot, kind, one.link, nobody=True),)
+
+    def _others_may_open(self, one: Descriptor) -> bool:
+        """Whether another user, who does not show us what he has open, may hold that FIFO's other end."""
+        if os.geteuid() == 0:
+            return False
+        try:
+            return bool(os.stat(self._around.procfs.root / f"{self._process.pid}/fd/{one.fd}").st_mode & 0o022)
+        except (OSError, ValueError):
+            return True
 
     def _socket(self, spot: Spot, one: Descriptor) -> tuple[str, tuple[Wait, ...]]:
         assert one.inode is not None, "a socket's link has its inode"
@@ -134,6 +143,12 @@ class Edges:
         if not unix.peer:
             return text, (self.plain(spot, WaitKind.SOCKET, f"a connection to {text}" if path else one.link),)
         return text, self._to_holders(spot, WaitKind.SOCKET, text, unix.peer)
+
+    def listening(self, spot: Spot, path: str) -> tuple[Wait, ...]:
+        """Whoever could accept a connection to that unix socket."""
+        inodes = self._around.connections.unix_listeners(self._process.pid, path)
+        waits = [wait for inode in inodes for wait in self._to_holders(spot, WaitKind.CONNECT, f"unix socket {path}", inode)]
+        return tuple(waits) or (self.plain(spot, WaitKind.CONNECT, f"unix socket {path}", observable=False),)
 
     def _tcp(self, spot: Spot, tcp: TcpSocket) -> tuple[str, tuple[Wait, ...]]:
         remote = _address(tcp.remote)

@@ -3,11 +3,11 @@
 Key insight: a 200 from a health page is a claim. The model is asked for by the name that the server itself lists, and one small generation
 goes through the first route that exists. Every request is told by an `HttpAsked`, every question by one `HttpAnswer` at its end: a refusal
 on the way ("no such route") is a `Missed`, and becomes the answer only where nothing better came. A generation is never cancelled here:
-it ends when the server ends it.
+it ends when the server ends it. A stream that goes on and on after its first text is answer enough; its rest is read and dropped.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 
 from firsttoken.model.events import Body, HttpAnswer, HttpAsked, Missed
@@ -22,6 +22,8 @@ from firsttoken.observe.sanity import Generation, sane, sane_numbers
 MODELS_S = 10.0
 HEALTH_S = 30.0
 """Some health routes generate a token themselves and give up after 20 s: a probe must wait longer than that."""
+GOES_ON_S = 8.0
+"""from the first text of a stream that has not ended: some servers ignore how few tokens were asked for"""
 BODY_CHARS = 2000
 TEXT_CHARS = 400
 _FINAL = frozenset({401, 403, 503})
@@ -41,6 +43,7 @@ class FirstTokenProber:
         self._streams = True
         self._wants_tls: bool | None = None
         self._spoken: dict[int, Generation] = {}
+        self._going_on: set[asyncio.Task[Exchange]] = set()
 
     async def models(self, *, deadline: float = MODELS_S) -> HttpAnswer:
         """GET the list of models; `model` is the name that generations will ask for."""
@@ -107,14 +110,22 @@ class FirstTokenProber:
         model = self._model or self.target.served_model
         body = body_for(way, self.target, prompt_no, model, stream=stream)
         parser, reading = StreamParser(), Reading(text_path=self.target.native_text if way.kind is ProbeKind.NATIVE else None)
+        text_came, enough = asyncio.Event(), False
 
         def take(chunk: bytes, at: float) -> bool:
+            if enough:
+                return False
             for payload in parser.feed(chunk):
                 reading.take(payload, at)
+            if reading.first_at is not None:
+                text_came.set()
             return reading.done
 
         self._emit(HttpAsked(probe=way.kind, url=self._url(way.path)))
-        got = await self._noting_tls(await exchange(self.target, self._prefix + way.path, body=body, take=take))
+        whole = await self._until_told(exchange(self.target, self._prefix + way.path, body=body, take=take), text_came)
+        enough = True
+        goes_on = Exchange(status=200, body=b"", seconds=(reading.first_at or 0.0) + GOES_ON_S, event_stream=True)
+        got = await self._noting_tls(goes_on if whole is None else whole)
         if got.event_stream:
             for payload in parser.finish():
                 reading.take(payload, got.seconds)
@@ -126,12 +137,33 @@ class FirstTokenProber:
             reading.first_at = None  # it came whole: when its first token was made is not known
         return _Asked(way=way, got=got, reading=reading, generation=reading.generation(got.event_stream))
 
+    async def _until_told(self, talk: Coroutine[None, None, Exchange], text_came: asyncio.Event) -> Exchange | None:
+        """The whole answer, or None where it has brought text and does not end; the rest is then read in the background."""
+        task = asyncio.ensure_future(talk)
+        text = asyncio.ensure_future(text_came.wait())
+        try:
+            await asyncio.wait({task, text}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({task}, timeout=GOES_ON_S)
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        finally:
+            text.cancel()
+        if task.done():
+            return task.result()
+        self._going_on.add(task)
+        task.add_done_callback(self._going_on.discard)
+        self._emit(Missed(request="the end of the answer", reason=f"the stream still goes on {GOES_ON_S:.0f} s after its first text"))
+        return None
+
     def _conclude(self, asked: "_Asked", prompt_no: int) -> HttpAnswer:
         answer = self._answer(asked.way.kind, asked.way.path, asked.got)
         if asked.got.status != 200:
             return answer
         reading, generation = asked.reading, asked.generation
         error = answer.error or reading.error
+        if asked.brought and asked.got.event_stream and asked.got.too_big:
+            error = reading.error  # it ignored how little was asked for, and brought it all the same
         if asked.brought:
             self._way = asked.way
         if not asked.way.generates:

@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from firsttoken import __version__
@@ -36,7 +37,7 @@ class Exchange:
     """`status` None: no answer at all. `body`: its first 64 KiB, or all up to 1 MiB where nobody took the chunks. `seconds`: to its end.
 
     `error` says what happened where the answer is missing, broken off or too big. `no_http`: the request was taken, and what came
-    back, if anything, was no HTTP.
+    back, if anything, was no HTTP. `too_big`: its rest was not read.
     """
 
     status: int | None
@@ -44,6 +45,7 @@ class Exchange:
     seconds: float
     error: str | None = None
     no_http: bool = False
+    too_big: bool = False
     event_stream: bool = False
     location: str | None = None
 
@@ -97,7 +99,7 @@ class _Talk:
         self._location: str | None = None
         self.status: int | None = None
         self.error: str | None = None
-        self.no_http = False
+        self.no_http = self.too_big = False
 
     async def run(self) -> None:
         content = None if self._body is None else json.dumps(self._body).encode()
@@ -124,6 +126,7 @@ class _Talk:
                 return
             if read > MAX_BODY:
                 self.error = f"the answer is bigger than {MAX_BODY >> 20} MiB; the rest was not read"
+                self.too_big = True
                 return
 
     def result(self) -> Exchange:
@@ -133,6 +136,7 @@ class _Talk:
             seconds=time.monotonic() - self._began,
             error=self.error,
             no_http=self.no_http,
+            too_big=self.too_big,
             event_stream=self._stream,
             location=self._location,
         )
@@ -159,7 +163,9 @@ async def _client(target: Target) -> "AsyncIterator[httpx.AsyncClient]":
         yield client
 
 
+@cache
 def _unverified() -> ssl.SSLContext:
+    """One for all: to make one costs more than a request over loopback does."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -9,6 +9,7 @@ descriptor that it keeps open, and its holder is whoever has a lock on that file
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from firsttoken.hosts.procfs import Procfs
 from firsttoken.observe.descriptors import parse_fdinfo
@@ -16,6 +17,14 @@ from firsttoken.observe.neighbours import Neighbours
 
 Identity = tuple[str, int]
 """device (`major:minor`, hexadecimal) and inode"""
+
+
+class PolledLock(NamedTuple):
+    """A lock file that a thread asks for again and again. `stands`: it is locked for as long as it is there, and whoever made it keeps it
+    open until it takes it away."""
+
+    path: str
+    stands: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +81,12 @@ class LockTable:
         """The same by the table alone, for holders that do not show their descriptors."""
         pids = dict.fromkeys(row.pid for row in self.rows if not row.waiting and row.file[1] == inode and row.pid > 0)
         return tuple(pid for pid in pids if pid != besides and self._procfs.stat(pid) is not None)
+
+    def openers(self, path: str, inode: int | None, *, besides: int) -> tuple[int, ...]:
+        """Live pids that have that file open, under whatever path they see it."""
+        holders = self._neighbours.named(os.path.basename(path))
+        same = (holder for holder in holders if inode is None or holder.info.inode in (None, inode))
+        return tuple(dict.fromkeys(holder.pid for holder in same if holder.pid != besides))
 
     def kept_open(self, pid: int, links: Iterable[tuple[int, str]]) -> tuple[str, tuple[int, ...]] | None:
         """A lock file that this process keeps open while others hold a lock on it: its path and those others."""

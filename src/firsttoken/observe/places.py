@@ -1,9 +1,9 @@
 """Where every thread of a still run stands in the kernel, and what it waits for.
 
-Three small reads a thread (`stat`, `wchan`, `syscall`). Of a process whose main thread runs only that one is told; of a blocked one all
-threads, up to a cap, those that wait for something that can be named first. What follows from a place (descriptors, memory, tables of
-locks and sockets) may block on a stuck process or a dead mount, so each process is read in a thread that can be left behind: one that
-gives no answer is told as such, and the others are still read.
+Three small reads a thread (`stat`, `wchan`, `syscall`); one for each that waits for work beside the main one, and most do. Of a process
+whose main thread runs only that one is told; of a blocked one all threads, up to a cap, those that wait for something that can be named
+first. What follows from a place (descriptors, memory, tables of locks and sockets) may block on a stuck process or a dead mount, so each
+process is read in a thread that can be left behind: one that gives no answer is told as such, and the others are still read.
 """
 
 import time
@@ -16,8 +16,9 @@ from firsttoken.model.stillness import ThreadPlace, Wait, WaitKind
 from firsttoken.observe.connections import Connections
 from firsttoken.observe.edges import Spot, Surroundings
 from firsttoken.observe.errands import Errand
+from firsttoken.observe.locks import PolledLock
 from firsttoken.observe.neighbours import Neighbours
-from firsttoken.observe.syscalls import parse_call
+from firsttoken.observe.syscalls import call_name, parse_call
 from firsttoken.observe.waits import Reader
 
 MOST_THREADS = 64
@@ -29,6 +30,12 @@ ALL_PATIENCE = 10.0
 _MOST_STUCK = 8
 _DULL = frozenset({WaitKind.FUTEX, WaitKind.SLEEP, WaitKind.POLL, WaitKind.OTHER, WaitKind.SIGNAL})
 """kinds of waits that tell something of a main thread only"""
+_IDLE = {
+    str(number).encode(): name
+    for number in range(512)
+    if (name := call_name(number)) in ("futex", "nanosleep", "clock_nanosleep", "pause", "rt_sigtimedwait", "rt_sigsuspend")
+}
+"""calls in which threads beside the main one wait for work, by number"""
 _OF_ALL = frozenset({WaitKind.STOPPED, WaitKind.TRACED})
 """kinds that all threads share, told of the main thread"""
 
@@ -48,7 +55,7 @@ class PlaceFinder:
         round: int,
         *,
         in_run: Collection[ProcessKey] = (),
-        polled: Mapping[tuple[int, int], str] | None = None,
+        polled: Mapping[tuple[int, int], PolledLock] | None = None,
     ) -> list[Places]:
         """One `Places` for each process that is there. `in_run`: all members of the run (by default `keys`); `polled`: by pid and thread,
         a lock file that the thread's stack says it asks for again and again. Takes milliseconds; at most `patience` a process, and
@@ -91,10 +98,28 @@ def places(
     node: str,
     round: int,
     in_run: Collection[ProcessKey] = (),
-    polled: Mapping[tuple[int, int], str] | None = None,
+    polled: Mapping[tuple[int, int], PolledLock] | None = None,
 ) -> list[Places]:
     """One look, without memory."""
     return PlaceFinder(procfs, node).look(keys, round, in_run=in_run, polled=polled)
+
+
+def stand(procfs: Procfs, key: ProcessKey, spots: list[Spot], besides: Collection[tuple[int, int]] = ()) -> list[tuple[int, str]]:
+    """Reads where the threads of a process stand, before anything is followed from it: the main one first into `spots`, then those that
+    may tell something; of those that wait for work, thread id and call are returned. `besides`: pid and thread of some that are no such.
+    """
+    main = _spot(procfs, key, key.pid)
+    idle: list[tuple[int, str]] = []
+    if main is None:
+        return idle
+    spots.append(main)
+    for tid in procfs.threads(key.pid)[:_MOST_READ] if main.state != "R" else ():
+        call = _idle_call(procfs, key.pid, tid) if main.state == "S" and tid != key.pid and (key.pid, tid) not in besides else None
+        if call is not None:
+            idle.append((tid, call))
+        elif tid != key.pid and (spot := _spot(procfs, key, tid)) is not None:
+            spots.append(spot)
+    return idle
 
 
 def _places(procfs: Procfs, key: ProcessKey, round: int, around: Surroundings, spots: list[Spot]) -> Places | None:
@@ -102,13 +127,10 @@ def _places(procfs: Procfs, key: ProcessKey, round: int, around: Surroundings, s
     stat = procfs.stat(key.pid)
     if stat is None or stat.start != key.start or stat.dead:
         return None
-    main = _spot(procfs, key, key.pid)
-    if main is None:
+    idle = stand(procfs, key, spots, around.polled)
+    if not spots:
         return None
-    spots.append(main)
-    if main.state != "R":
-        tids = [tid for tid in procfs.threads(key.pid) if tid != key.pid][:_MOST_READ]
-        spots.extend(spot for tid in tids if (spot := _spot(procfs, key, tid)) is not None)
+    main = spots[0]
     reader = Reader(key, around)
     rows: list[tuple[Spot, ThreadPlace, tuple[Wait, ...]]] = []
     for spot in spots:
@@ -120,10 +142,12 @@ def _places(procfs: Procfs, key: ProcessKey, round: int, around: Surroundings, s
     first, *others = rows
     others.sort(key=lambda row: (not row[2], row[0].state in "SI", row[0].tid))  # what tells something first
     told = (first, *others[: MOST_THREADS - 1])
+    idle.sort(key=lambda one: (one[1] == "futex", one[0]))  # who sleeps wakes up by himself
+    at_rest = tuple(ThreadPlace(tid=tid, state="S", syscall=call) for tid, call in idle[: MOST_THREADS - len(told)])
     return Places(
         process=key,
         round=round,
-        threads=tuple(place for _, place, _ in told),
+        threads=(*(place for _, place, _ in told), *at_rest),
         waits=tuple(wait for _, _, waits in told for wait in waits)[:MOST_WAITS_TOLD],
         error=_error(procfs, key.pid, spots),
     )
@@ -147,6 +171,12 @@ def _spot(procfs: Procfs, key: ProcessKey, tid: int) -> Spot | None:
         wchan=wchan if wchan not in ("", "0") and not running else None,
         call=None if running else call,
     )
+
+
+def _idle_call(procfs: Procfs, pid: int, tid: int) -> str | None:
+    """The call in which a thread waits for work, None where it is in another one, runs or does not show it."""
+    number, blank, _ = (procfs.read(f"{pid}/task/{tid}/syscall", 256) or b"").partition(b" ")
+    return _IDLE.get(number) if blank else None
 
 
 def _told(spot: Spot, arguments: str | None = None) -> ThreadPlace:

@@ -62,6 +62,7 @@ class ProcessWatcher:
         self._told_stuck: frozenset[int] = frozenset()
         self._missed: list[Missed] = []
         self._titles: dict[tuple[str, ...], str] = {}
+        self._buried: set[tuple[int, int]] = set()
 
     @property
     def members(self) -> tuple[Member, ...]:
@@ -95,7 +96,8 @@ class ProcessWatcher:
                 continue  # went just now, or we are out of descriptors: the next scan tells
             if stat is None or stat.start != member.process.start or stat.dead:
                 del self._members[pid]
-                if stat is not None and stat.start == member.process.start and (how := self._how(member, stat)) is not None:
+                self._buried.add((pid, member.process.start))
+                if stat is not None and stat.start == member.process.start and (how := self._how(member.process, stat)) is not None:
                     events.append(how)
                 events.append(MemberGone(process=member.process))
         newcomers = self._newcomers(tops, stats, mark)
@@ -106,6 +108,7 @@ class ProcessWatcher:
             member = Member(process=key, parent=stat.ppid, title=title, tag=tag_of(title, self.title_patterns))
             self._members[pid] = member
             events.append(MemberSeen(member=member))
+        events += self._ended_before(stats)
         for pid, member in self._members.items():
             if pid in stats and pid not in newcomers and (changed := self._changed(member, stats[pid], titles)) is not None:
                 self._members[pid] = changed
@@ -193,13 +196,24 @@ class ProcessWatcher:
             self._titles[arguments] = title
         return title
 
-    def _how(self, member: Member, stat: Stat) -> Exited | None:
+    def _ended_before(self, stats: Mapping[int, Stat]) -> list[Exited]:
+        """Children of members that a signal had ended before they were seen alive: the first scan of a quick start may come late."""
+        self._buried = {key for key in self._buried if key[0] in stats or key[0] in self._known}
+        found: list[Exited] = []
+        for pid, stat in stats.items():
+            if stat.dead and stat.ppid in self._members and (pid, stat.start) not in self._buried:
+                self._buried.add((pid, stat.start))
+                how = self._how(ProcessKey(self._node, pid, stat.start), stat)
+                found += [how] if how is not None and how.signal is not None else []
+        return found
+
+    def _how(self, process: ProcessKey, stat: Stat) -> Exited | None:
         """0 is not told: the kernel shows it also to those who may not know."""
         status = stat.exit_status
         if status <= 0 or stat.ppid in self.exclude:
             return None
         signal = status & 0x7F
-        return Exited(process=member.process, signal=signal) if signal else Exited(process=member.process, code=status >> 8 & 0xFF)
+        return Exited(process=process, signal=signal) if signal else Exited(process=process, code=status >> 8 & 0xFF)
 
     def _tell_stuck(self) -> None:
         """Reads that hang since the last scan: one that was merely late has come back by now."""

@@ -5,6 +5,9 @@ in uninterruptible sleep, where every blocking tool hangs or leaves the target s
 child that can be left behind, four at a time, each with a deadline. Reading a moving process can fail, and is tried again. Where py-spy is
 missing or may not trace, pystack reads in this process, if it is installed: with Yama's scope 1 only an ancestor may trace.
 
+A thread that has slept since the last look, without a switch to it, stands where it stood. So a process whose main thread did is not asked
+again for some looks: of a start that hangs, most cost one small read.
+
 Privacy: variables are read only of processes that a signature says to poll a lock, and only the path of that lock is kept.
 """
 
@@ -28,23 +31,38 @@ from firsttoken.model.process import ProcessKey
 from firsttoken.model.stillness import Frame, ThreadStack
 from firsttoken.observe.errands import Errands
 from firsttoken.observe.expendable import Expendable, Outcome
+from firsttoken.observe.locks import PolledLock
 from firsttoken.observe.op_calls import OpCalls, calls_op
 
 AT_ONCE = 4
 DEADLINE = 3.0
 """seconds for one process, all tries together"""
 _TRIES = 3
+_ASKED_AGAIN = 5
+"""looks after which a process is asked again though its main thread did not move: its other threads may have"""
 _PAUSE = 0.05
 _MOST_THREADS, _MOST_FRAMES = 128, 200
 _PACKAGES = re.compile(r"^.*/(?:site-packages|dist-packages)/|^.*/lib/python3\.\d+t?/|^.*/python3\d+\.zip/")
 _VARIABLE = re.compile(r"\{(\w+)\}")
 _REFUSED = re.compile(r"permission denied|operation not permitted|eperm|ptrace", re.IGNORECASE)
 _NEAR = 4
+_NOT_PYTHON = "Failed to find"
+"""in py-spy's answer about a process that is no Python"""
 _NO_PYTHON = re.compile(
     r"^(?:cc1|cc1plus|as|ld|ld\..+|collect2|lto1|lto-wrapper|g?cc|[gc]\+\+|clang.*|.*-(?:gcc|g\+\+|ld|as)(?:-\d+)?|gcc-\d+|g\+\+-\d+|ninja|make|"
     r"cmake|nvcc|cicc|ptxas|fatbinary|cudafe\+\+|nvlink|nvidia-smi|lld|ar|ranlib|sh|bash|dash|busybox|tini|dumb-init|sleep|numactl|nvidia-.+)$"
 )
 """programs that need not be asked: a build has dozens of them"""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Kept:
+    """The last answer of a process, the main thread's switches at that time, and for how many looks it has served."""
+
+    stack: Stacks
+    switches: int
+    polled: dict[tuple[int, int], PolledLock]
+    looks: int = 1
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,8 +73,9 @@ class StackTaker:
     procfs: Procfs = field(default_factory=Procfs)
     py_spy: str | None = field(default_factory=lambda: find_py_spy())
     pystack: bool = True
-    polled: dict[tuple[int, int], str] = field(default_factory=dict)
+    polled: dict[tuple[int, int], PolledLock] = field(default_factory=dict)
     """after a round, by pid and thread: the lock file that the thread asks for again and again"""
+    _kept: dict[ProcessKey, _Kept] = field(default_factory=dict)
     _children: Expendable = field(default_factory=Expendable)
     _errands: Errands = field(default_factory=lambda: Errands("firsttoken-pystack", most=2))
     _reading: Errands = field(default_factory=lambda: Errands("firsttoken-source", most=2))
@@ -64,13 +83,34 @@ class StackTaker:
     async def take(self, targets: Iterable[ProcessKey], round: int, deadline: float = DEADLINE) -> list[Stacks]:
         """One `Stacks` for each target, in their order, within about `deadline` seconds for every four of them."""
         self.polled = {}
+        order = tuple(targets)
+        self._kept = {key: kept for key, kept in self._kept.items() if key in order}
         gate = asyncio.Semaphore(AT_ONCE)
 
         async def one(key: ProcessKey) -> Stacks:
             async with gate:
-                return await self._one(key, round, deadline)
+                return self._again(key, round) or await self._anew(key, round, deadline)
 
-        return list(await asyncio.gather(*(one(key) for key in targets)))
+        return list(await asyncio.gather(*(one(key) for key in order)))
+
+    def _again(self, key: ProcessKey, round: int) -> Stacks | None:
+        """What it told last, where its main thread has not moved since."""
+        kept = self._kept.get(key)
+        if kept is None or kept.looks >= _ASKED_AGAIN or kept.switches != switches_at_rest(self.procfs, key):
+            return None
+        kept.looks += 1
+        self.polled |= kept.polled
+        return replace(kept.stack, round=round)
+
+    async def _anew(self, key: ProcessKey, round: int, deadline: float) -> Stacks:
+        before = switches_at_rest(self.procfs, key)
+        stack = await self._one(key, round, deadline)
+        self._kept.pop(key, None)
+        told = bool(stack.threads) or _NOT_PYTHON in (stack.error or "")
+        if before is not None and told and switches_at_rest(self.procfs, key) == before:
+            polled = {thread: lock for thread, lock in self.polled.items() if thread[0] == key.pid}
+            self._kept[key] = _Kept(stack=stack, switches=before, polled=polled)
+        return stack
 
     async def _one(self, key: ProcessKey, round: int, deadline: float) -> Stacks:
         loop = asyncio.get_running_loop()
@@ -113,12 +153,12 @@ class StackTaker:
 
     async def _name_locks(self, stack: Stacks, seconds: float) -> None:
         """The paths of locks that threads poll, from the variables of the polling functions."""
-        asking = {thread.tid: one.tell for thread in stack.threads if thread.sign and (one := signature(thread.sign)) and one.tell}
+        asking = {thread.tid: one for thread in stack.threads if thread.sign and (one := signature(thread.sign)) and one.tell}
         if not asking or seconds < _PAUSE:
             return
         answer = await self._ask(stack.process.pid, seconds, "--locals", "--locals")
-        for tid, told in told_by_locals(answer.output, asking).items():
-            self.polled[stack.process.pid, tid] = told
+        for tid, told in told_by_locals(answer.output, {tid: one.tell for tid, one in asking.items()}).items():
+            self.polled[stack.process.pid, tid] = PolledLock(told, asking[tid].stands)
 
     async def _by_pystack(self, key: ProcessKey, round: int, error: str, seconds: float) -> Stacks:
         if not self.pystack or importlib.util.find_spec("pystack") is None or (self.py_spy is not None and not _REFUSED.search(error)):
@@ -134,6 +174,18 @@ class StackTaker:
 async def take_stacks(targets: Iterable[ProcessKey], round: int, deadline: float = DEADLINE) -> list[Stacks]:
     """One round, without memory."""
     return await StackTaker().take(targets, round, deadline)
+
+
+def switches_at_rest(procfs: Procfs, key: ProcessKey) -> int | None:
+    """How often the main thread has been switched from, counted while it sleeps; None where it runs, is gone or does not tell. The same
+    number twice: it has not run in between.
+    """
+    raw = procfs.read(f"{key.pid}/task/{key.pid}/status", 8192) or b""
+    told = dict(line.split(b":", 1) for line in raw.split(b"\n") if b":" in line)
+    counts = [told.get(name, b"").strip() for name in (b"voluntary_ctxt_switches", b"nonvoluntary_ctxt_switches")]
+    stat = procfs.stat(key.pid)
+    asleep = told.get(b"State", b"R").strip()[:1] not in (b"R", b"") and stat is not None and stat.start == key.start
+    return sum(map(int, counts)) if asleep and all(count.isdigit() and len(count) < 20 for count in counts) else None
 
 
 def find_py_spy() -> str | None:
@@ -220,6 +272,8 @@ def _frame(row: Any) -> Frame | None:
     if not isinstance(row, dict) or not isinstance(row.get("name"), str):
         return None
     path, short, line = row.get("filename"), row.get("short_filename"), row.get("line")
+    if isinstance(row.get("module"), str):
+        return Frame("native code" if row["name"].startswith("0x") else row["name"], os.path.basename(row["module"]), 0, native=True)
     file = file_name(path if isinstance(path, str) else "", short if isinstance(short, str) else None)
     return Frame(row["name"], file, line if isinstance(line, int) and line > 0 else 0)
 
@@ -235,7 +289,7 @@ def _variables(frame: Any) -> Iterable[tuple[str, str]]:
 
 def _worth_another_try(error: str) -> bool:
     """Memory that moved while it was read; not a refusal, nor a process that is no Python."""
-    return not _REFUSED.search(error) and "Failed to find" not in error and "executable name" not in error
+    return not _REFUSED.search(error) and _NOT_PYTHON not in error and "executable name" not in error
 
 
 def _explained(error: str) -> str:

@@ -6,13 +6,16 @@ in the machine's own byte order.
 """
 
 import os
+import socket
 import struct
+import sys
 import time
 from typing import NamedTuple
 
 from firsttoken.hosts.procfs import Procfs
 
 _PATH_MAX = 4096
+_LONGEST_ADDRESS = 128
 _MOST_DESCRIPTORS = 1024
 _TIMESPEC = struct.Struct("=qq")
 _POLLFD = struct.Struct("=ihh")
@@ -101,6 +104,33 @@ class TargetMemory:
         """32 bits, unsigned."""
         raw = self.read(address, 4)
         return None if raw is None or len(raw) < 4 else int(struct.unpack("=I", raw)[0])
+
+    def address(self, place: int, size: int) -> tuple[str, int] | str | None:
+        """A socket address: host and port, or the path of a unix socket (`@` before a name that no file has)."""
+        raw = self.read(place, min(size, _LONGEST_ADDRESS))
+        if raw is None or len(raw) < 3:
+            return None
+        match int.from_bytes(raw[:2], sys.byteorder):
+            case socket.AF_UNIX:
+                name = raw[2:]
+                return "@" + os.fsdecode(name[1:]) if name[:1] == b"\0" else os.fsdecode(name.split(b"\0", 1)[0]) or None
+            case socket.AF_INET if len(raw) >= 8:
+                return socket.inet_ntop(socket.AF_INET, raw[4:8]), int.from_bytes(raw[2:4], "big")
+            case socket.AF_INET6 if len(raw) >= 24:
+                return socket.inet_ntop(socket.AF_INET6, raw[8:24]), int.from_bytes(raw[2:4], "big")
+            case _:
+                return None
+
+    def mapped(self, address: int) -> str | None:
+        """The file whose mapping holds the address; None where there is none."""
+        for line in (self._procfs.read(f"{self._pid}/maps") or b"").split(b"\n"):
+            words = line.split(None, 5)
+            if len(words) < 6 or words[4] == b"0":
+                continue
+            begin, _, end = words[0].partition(b"-")
+            if int(begin, 16) <= address < int(end, 16):
+                return os.fsdecode(words[5])
+        return None
 
     def mutex_owner(self, address: int) -> int | None:
         """The thread that holds the pthread mutex whose futex word stands at `address`; None where it looks like none that is held.

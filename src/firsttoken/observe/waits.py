@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from firsttoken.model.process import ProcessKey
 from firsttoken.model.stillness import Wait, WaitKind
-from firsttoken.observe.descriptors import parse_fdinfo
 from firsttoken.observe.edges import MOST_WAITS, Edges, Spot, Surroundings
+from firsttoken.observe.lock_waits import LockWaits
 from firsttoken.observe.syscalls import PAGE_FAULT, Call
 from firsttoken.observe.target_memory import PollEntry, TargetMemory
 
@@ -97,6 +97,7 @@ class Reader:
         self._procfs = around.procfs
         self._edges = Edges(process, around)
         self._files = self._edges.files
+        self._locks = LockWaits(process, around, self._edges)
         self._memory = TargetMemory(around.procfs, process.pid)
 
     def read(self, spot: Spot) -> Read:
@@ -146,6 +147,13 @@ class Reader:
         text, waits = self._edges.on(spot, one, writes)
         return Read(arguments=f"fd {fd}: {text}", waits=tuple(replace(wait, timeout_s=timeout) for wait in waits))
 
+    def _connect(self, spot: Spot, arguments: tuple[int, ...]) -> Read:
+        """A unix socket does not know yet whom it connects to; the call does."""
+        address = self._memory.address(arguments[1], arguments[2])
+        if not isinstance(address, str):
+            return self._on_descriptor(spot, arguments[0], True)
+        return Read(arguments=f"unix socket {address}", waits=self._edges.listening(spot, address))
+
     def _opening(self, spot: Spot, name: str, arguments: tuple[int, ...]) -> Read:
         place = arguments[1] if name.startswith("openat") else arguments[0]
         path = self._memory.text(place)
@@ -179,40 +187,8 @@ class Reader:
         return self._file_lock(spot, arguments[0])
 
     def _file_lock(self, spot: Spot, fd: int) -> Read:
-        one = self._files.get(fd, may_stat=False)
-        if one is None:
-            return Read(arguments=f"fd {fd}", waits=(self._edges.plain(spot, WaitKind.FILE_LOCK, f"descriptor {fd}", observable=False),))
-        around = self._around.locks
-        pids: Iterable[int] = ()
-        if one.identity is not None:
-            pids = around.holders(one.identity, os.path.basename(one.link), besides=self._process.pid)
-            if not pids and any(row.pid == self._process.pid for row in around.held(one.identity)):
-                pids = (self._process.pid,)
-        return Read(arguments=f"fd {fd}: {one.link}", waits=self._edges.held_by(spot, one.link, pids))
-
-    def _polled_lock(self, spot: Spot, timeout: float | None) -> tuple[Wait, ...]:
-        """The lock that a sleeping thread asks for again and again."""
-        pid = self._process.pid
-        path = self._around.polled.get((pid, spot.tid))
-        if path is not None:
-            if not path.startswith("/"):
-                path = os.path.normpath(os.path.join(self._procfs.link(f"{pid}/cwd") or "/", path))
-            pids = self._around.locks.path_holders(path, besides=pid) or self._hidden_holders(path)
-            return self._edges.held_by(spot, path, pids, timeout)
-        if not spot.main or not self._around.locks.rows:
-            return ()
-        kept = self._around.locks.kept_open(pid, self._files.links().items())
-        return () if kept is None else self._edges.held_by(spot, *kept, timeout)
-
-    def _hidden_holders(self, path: str) -> tuple[int, ...]:
-        mount = self._files.mount_of(path)
-        if mount is None or mount.remote:
-            return ()
-        try:
-            inode = os.stat(f"{self._procfs.root}/{self._process.pid}/root{path}").st_ino
-        except (OSError, ValueError):
-            return ()
-        return self._around.locks.inode_holders(inode, besides=self._process.pid)
+        text, waits = self._locks.on(spot, fd)
+        return Read(arguments=text, waits=waits)
 
     def _futex(self, spot: Spot, arguments: tuple[int, ...]) -> Read:
         address, operation, value = arguments[:3]
@@ -231,10 +207,15 @@ class Reader:
         if not private and value == self._memory.word(address) and self._procfs.thread_stat(self._process.pid, value) is not None:
             what = f"the end of its own thread {value}"
             return Read(arguments=what, waits=(self._edges.to_itself(spot, WaitKind.FUTEX, what),))
-        what = "a lock in its own memory" if private else "a lock in shared memory"
+        file = None if private else self._memory.mapped(address)
+        what = "a lock in its own memory" if private else "a lock in shared memory" + (f" ({file})" if file is not None else "")
         if not private and owner is not None and (process := self._process_of(owner)) is not None:
             return Read(arguments=what, waits=(replace(self._edges.to_process(spot, WaitKind.FUTEX, what, process), timeout_s=timeout),))
         return Read(arguments=what, waits=(self._edges.plain(spot, WaitKind.FUTEX, what, timeout_s=timeout),))
+
+    def _asynchronous(self, spot: Spot, arguments: tuple[int, ...]) -> Read:
+        """What was asked for, of a disk or of a peer, is not to be seen."""
+        return Read(waits=(self._edges.plain(spot, WaitKind.DISK, "asynchronous input or output", observable=False),))
 
     # several at once
 
@@ -298,7 +279,7 @@ class Reader:
         return self._sleeping(spot, self._memory.until(arguments[2], arguments[0]) if until else self._memory.seconds(arguments[2]))
 
     def _sleeping(self, spot: Spot, timeout: float | None) -> Read:
-        waits = self._polled_lock(spot, timeout) or (self._edges.plain(spot, WaitKind.SLEEP, "time to pass", timeout_s=timeout),)
+        waits = self._locks.polled(spot, timeout) or (self._edges.plain(spot, WaitKind.SLEEP, "time to pass", timeout_s=timeout),)
         return Read(arguments=f"{timeout:.3g} s" if timeout is not None else None, waits=waits)
 
     def _wait4(self, spot: Spot, arguments: tuple[int, ...]) -> Read:
@@ -326,10 +307,9 @@ class Reader:
         """Where the system call may not be read."""
         wchan = spot.wchan or ""
         if "lock" in wchan or "fcntl" in wchan or (spot.main and not wchan):
-            rows = self._around.locks.waited_for(self._process.pid)
-            waits = [wait for row in rows for wait in self._waited_for(spot, *row.file)]
+            waits = self._locks.by_table(spot)
             if waits:
-                return tuple(waits)
+                return waits
         if not wchan:
             return ()
         if wchan == "do_wait":
@@ -340,15 +320,6 @@ class Reader:
             if part in wchan:
                 return (self._edges.plain(spot, kind, what, nobody=kind is WaitKind.FIFO),)
         return (self._edges.plain(spot, WaitKind.OTHER, wchan),)
-
-    def _waited_for(self, spot: Spot, device: str, inode: int) -> tuple[Wait, ...]:
-        """A lock as the table alone tells it; the descriptor that has this inode gives it a name."""
-        path = f"inode {inode} of device {device}"
-        for fd, link in self._files.links().items():
-            if link.startswith("/") and parse_fdinfo(self._procfs.read(f"{self._process.pid}/fdinfo/{fd}")).inode == inode:
-                path = link
-        pids = self._around.locks.holders((device, inode), os.path.basename(path), besides=self._process.pid)
-        return self._edges.held_by(spot, path, pids)
 
     def _process_of(self, tid: int) -> int | None:
         raw = self._procfs.read(f"{tid}/status", 4096) or b""
@@ -363,7 +334,7 @@ class Reader:
 
 
 _RULES: Mapping[str, Callable[[Reader, Spot, tuple[int, ...]], Read]] = {
-    "connect": lambda reader, spot, arguments: reader._on_descriptor(spot, arguments[0], True),
+    "connect": Reader._connect,
     "flock": lambda reader, spot, arguments: reader._file_lock(spot, arguments[0]),
     "fcntl": Reader._fcntl,
     "futex": Reader._futex,
@@ -379,7 +350,9 @@ _RULES: Mapping[str, Callable[[Reader, Spot, tuple[int, ...]], Read]] = {
     "wait4": Reader._wait4,
     "waitid": Reader._waitid,
     "ioctl": lambda reader, spot, arguments: reader._on_descriptor(spot, _signed(arguments[0]), False),
-    "io_uring_enter": lambda reader, spot, arguments: reader._on_descriptor(spot, _signed(arguments[0]), False),
+    "io_uring_enter": Reader._asynchronous,
+    "io_getevents": Reader._asynchronous,
+    "io_pgetevents": Reader._asynchronous,
 }
 
 

@@ -114,6 +114,11 @@ class WeightWatcher:
             self._missed.append(Missed(request="weights", reason=reason))
 
     @property
+    def holders(self) -> tuple[int, ...]:
+        """Processes that had shards open or mapped at the last look."""
+        return tuple(pid for pid, reader in self._readers.items() if reader.held)
+
+    @property
     def surveying(self) -> bool:
         """Whether the file system still has to answer."""
         return bool(self._surveys)

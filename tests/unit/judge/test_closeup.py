@@ -90,6 +90,17 @@ def test_with_a_stack_the_place_does_not_matter() -> None:
     assert posture(look(Pose(state="S"))) == posture(look(Pose(state="R")))
 
 
+def test_a_loop_that_tries_again_and_again_stands_in_one_posture() -> None:
+    outer = tuple(Frame(f"outer {n}", "a.py", n) for n in range(1, 8))
+
+    def trying(*inner: Frame) -> Look:
+        stack = ThreadStack(tid=1, main=True, frames=(*inner, *outer), doing="network")
+        return Look(round=1, at=1.0, stacks=Stacks(process=P, round=1, threads=(stack,)))
+
+    assert posture(trying(Frame("create_connection", "socket.py", 9))) == posture(trying(Frame("sleep", "b.py", 1)))
+    assert posture(trying()) != posture(native(*outer))
+
+
 def test_the_same_for_counts_the_last_looks_only() -> None:
     a, b = look(Pose()), look(Pose(line=9))
     assert same_for((b, a, a), 2)

@@ -13,6 +13,8 @@ from firsttoken.judge.outcome import result
 from firsttoken.judge.wants import wants
 from firsttoken.model import events as ev
 from firsttoken.model.codec import decode, encode
+from firsttoken.model.collectives import Comparison, Disagreement, Discord
+from firsttoken.model.gpu import GpuProcess, GpuSample
 from firsttoken.model.plan import Budget, Endpoint, Plan, Policy, Sizes, Timer
 from firsttoken.model.process import ListenSocket, Member, ProcessKey, RankTag, Sample, ShardFile
 from firsttoken.model.requests import AskForToken, AskHealth, LookClosely
@@ -231,6 +233,32 @@ LINES = st.builds(
     claims_ready=st.booleans(),
     values=VALUES,
 )
+NUMBERS = st.one_of(st.none(), FINITE)
+GPUS = st.builds(
+    GpuSample,
+    index=st.integers(-1, 4),
+    busy=NUMBERS,
+    memory_busy=NUMBERS,
+    dram=NUMBERS,
+    memory_used=st.one_of(st.none(), COUNTS),
+    power=NUMBERS,
+    power_limit=NUMBERS,
+    pcie_rx=NUMBERS,
+    nvlink_tx=NUMBERS,
+    throttled=st.lists(TEXT, max_size=2).map(tuple),
+    xids=st.lists(COUNTS, max_size=2).map(tuple),
+    processes=st.one_of(st.none(), st.lists(st.builds(GpuProcess, pid=PIDS, memory=st.one_of(st.none(), COUNTS)), max_size=2).map(tuple)),
+    lost=st.booleans(),
+)
+RANKS = st.lists(st.integers(-1, 9), max_size=3).map(tuple)
+DISAGREEMENTS = st.builds(Disagreement, kind=st.sampled_from(Discord), group=TEXT, seq=st.none(), ranks=RANKS, text=TEXT)
+COMPARISONS = st.builds(
+    Comparison,
+    source=st.sampled_from(("flight_recorder", "nccl_ras", "another")),
+    ranks=RANKS,
+    behind=RANKS,
+    disagreements=st.lists(DISAGREEMENTS, max_size=2).map(tuple),
+)
 BODIES: st.SearchStrategy[ev.Body] = st.one_of(
     st.builds(ev.Planned, plan=PLANS, policy=st.builds(Policy, probe=st.booleans(), still_after=FINITE, answer_budget=FINITE)),
     st.builds(ev.Launched, process=KEYS, argv=st.just(()), adopted=st.booleans()),
@@ -277,12 +305,16 @@ BODIES: st.SearchStrategy[ev.Body] = st.one_of(
         threads=st.lists(SPOTS, max_size=3).map(tuple),
         waits=st.lists(WAITS, max_size=3).map(tuple),
     ),
+    st.builds(ev.Gpus, interval=FINITE, samples=st.lists(GPUS, max_size=3).map(tuple)),
+    st.builds(ev.Collectives, comparison=COMPARISONS),
+    st.builds(ev.Checked, checks=st.just(()), seconds=FINITE),
     st.builds(ev.Installed, versions=st.dictionaries(TEXT, TEXT, max_size=2)),
     st.builds(ev.Missed, request=TEXT, reason=TEXT),
     st.builds(ev.StopAsked, by=TEXT),
     st.builds(ev.SignalSent, signal=st.integers(-1, 70), pid=PIDS, why=TEXT),
     st.builds(ev.Tick),
     st.builds(ev.Gap, what=TEXT, amount=COUNTS, reason=TEXT),
+    st.builds(ev.SecretsInLog, ranges=st.just(((0, 4),))),
     st.builds(ev.RecordingStopped, reason=TEXT),
     st.builds(ev.ObserverStarted, pid=PIDS),
     st.builds(ev.ObserverLost, pid=PIDS, status=TEXT),

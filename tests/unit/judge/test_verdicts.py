@@ -263,6 +263,20 @@ def test_root_is_the_launched_process() -> None:
     assert Story().launch().state.root == ROOT
 
 
+def test_a_rank_whose_line_is_read_only_after_its_death_is_named() -> None:
+    """The reader of the log may be behind."""
+    story = Story().launch(ranks(2)).member(rank_pid(1)).tell(Exited(process=key(rank_pid(1)), signal=signal.SIGKILL))
+    assert story.state.rank_deaths == ()
+    story.line(Phase.DISTRIBUTED_INIT, rank=1, pid=rank_pid(1)).seconds(5, work=100_000)
+    assert (verdict(story), story.state.decision.behind) == (Verdict.CRASHED, (1,))
+
+
+def test_a_rank_that_died_before_it_was_seen_is_named_by_what_the_log_told() -> None:
+    story = Story().launch(ranks(2)).line(Phase.DISTRIBUTED_INIT, rank=1, pid=rank_pid(1))
+    story.tell(Exited(process=key(rank_pid(1)), signal=signal.SIGKILL)).seconds(5, work=100_000)
+    assert (verdict(story), story.state.decision.behind) == (Verdict.CRASHED, (1,))
+
+
 def test_a_rank_that_dies_of_a_stop_is_no_crash() -> None:
     story = Story().crew(2).tell(StopAsked(by="stop"), Exited(process=key(rank_pid(1)), signal=signal.SIGKILL)).seconds(9, work=100_000)
     assert verdict(story) is not Verdict.CRASHED

@@ -13,6 +13,7 @@ import pytest
 from firsttoken.hosts.procfs import Procfs
 from firsttoken.model.events import Places
 from firsttoken.model.stillness import ThreadPlace, Wait
+from firsttoken.observe.locks import PolledLock
 from firsttoken.observe.places import places
 
 PROCFS = Procfs()
@@ -49,7 +50,7 @@ def still(way: str, *arguments: object, prefix: tuple[str, ...] = ()) -> Iterato
         process.stdout.close()
 
 
-def look(*pids: int, in_run: tuple[int, ...] = (), polled: dict[tuple[int, int], str] | None = None) -> list[Places]:
+def look(*pids: int, in_run: tuple[int, ...] = (), polled: dict[tuple[int, int], PolledLock] | None = None) -> list[Places]:
     keys = [key for pid in pids if (key := PROCFS.key(NODE, pid)) is not None]
     run = [key for pid in in_run if (key := PROCFS.key(NODE, pid)) is not None]
     return places(PROCFS, keys, NODE, 1, run, polled)
@@ -62,7 +63,7 @@ def main_of(one: Places) -> ThreadPlace:
 
 
 def settled(
-    pid: int, syscall: str | None, *, state: str = "S", polled: dict[tuple[int, int], str] | None = None
+    pid: int, syscall: str | None, *, state: str = "S", polled: dict[tuple[int, int], PolledLock] | None = None
 ) -> tuple[ThreadPlace, tuple[Wait, ...]]:
     """The main thread's place and waits, as soon as it stands in that call."""
 

@@ -1,6 +1,7 @@
 """The prober against real, small servers: what proves a token, what does not, and what it says then."""
 
 import asyncio
+import contextlib
 import json
 import socket
 import struct
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from fake_http_server import HEALTHY, MODELS, NO_ROUTE, SECONDS, FakeServer, Request, http, js, said, sse
 
-from firsttoken.model.events import Body, HttpAnswer, HttpAsked
+from firsttoken.model.events import Body, HttpAnswer, HttpAsked, Missed
 from firsttoken.model.plan import Routes
 from firsttoken.model.words import ProbeKind
 from firsttoken.observe.http import FirstTokenProber, first_http
@@ -373,6 +374,51 @@ def test_a_huge_answer_is_cut() -> None:
         assert answer.error is not None
         assert "bigger than 1 MiB" in answer.error
         assert len(answer.body or "") <= 2000
+
+    in_time(scenario)
+
+
+def test_a_stream_without_an_end_is_a_token_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("firsttoken.observe.http.GOES_ON_S", 0.1)
+
+    async def scenario() -> None:
+        gone = asyncio.Event()
+
+        async def endless(request: Request, writer: asyncio.StreamWriter) -> None:
+            writer.write(sse(done=False))
+            try:
+                while True:
+                    writer.write(b'data: {"choices": [{"index": 0, "text": " word"}]}\n\n')
+                    await writer.drain()
+                    await asyncio.sleep(0.02)
+            except ConnectionError:
+                gone.set()
+
+        events: list[Body] = []
+        async with FakeServer({**HEALTHY, "/v1/completions": endless}) as server:
+            answer = await server.prober(events).ask(1)
+            assert (answer.status, answer.error) == (200, None)
+            assert answer.text is not None
+            assert answer.text.startswith(" word word")
+            assert [event.request for event in events if isinstance(event, Missed)] == ["the end of the answer"]
+            assert not gone.is_set(), "it is read on, and not cancelled"
+
+    in_time(scenario)
+
+
+def test_a_flood_of_tokens_is_a_token_too() -> None:
+    async def scenario() -> None:
+        async def flood(request: Request, writer: asyncio.StreamWriter) -> None:
+            writer.write(sse(done=False))
+            with contextlib.suppress(ConnectionError):
+                while True:
+                    writer.write(b'data: {"choices": [{"index": 0, "text": " word"}]}\n\n' * 1000)
+                    await writer.drain()
+
+        async with FakeServer({**HEALTHY, "/v1/completions": flood}) as server:
+            answer = await server.prober().ask(1)
+        assert (answer.status, answer.error) == (200, None)
+        assert (answer.tokens or 0) > 1000
 
     in_time(scenario)
 

@@ -86,6 +86,13 @@ def test_a_read_from_a_network_file_system_may_still_come(tmp_path: Path) -> Non
     ]
 
 
+def test_what_an_io_uring_was_asked_for_cannot_be_seen_and_may_still_come(tmp_path: Path) -> None:
+    proc = FakeProc(tmp_path)
+    key = blocked(proc, 100, wchan="io_cqring_wait", syscall="426 0x6 0x1 0x1 0x1 0x0 0x8 0x7ffc0 0x7f00\n")
+    (one,) = places(proc.procfs, [key], NODE, 1)
+    assert [(wait.kind, wait.what, wait.observable) for wait in one.waits] == [(WaitKind.DISK, "asynchronous input or output", False)]
+
+
 def test_of_a_connection_to_another_machine_nobody_here_can_tell_the_end(tmp_path: Path) -> None:
     proc = FakeProc(tmp_path)
     call = (

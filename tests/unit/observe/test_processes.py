@@ -228,6 +228,17 @@ def test_a_dead_rank_that_nobody_reaps_is_gone_and_its_signal_is_told(proc: Fake
     assert watcher.scan([root]) == []
 
 
+def test_a_child_that_a_signal_had_ended_before_the_first_scan_is_told_once(proc: FakeProc) -> None:
+    root = proc.process(10, start=100)
+    killed = proc.process(11, ppid=10, start=110, state="Z", status=9)
+    proc.process(12, ppid=10, start=120, state="Z", status=256)
+    watcher = ProcessWatcher(proc.procfs, NODE)
+    events = watcher.scan([root])
+    assert [event for event in events if isinstance(event, Exited)] == [Exited(process=killed, signal=9)]
+    assert seen(events) == [10]
+    assert watcher.scan([root]) == []
+
+
 def test_a_dead_child_of_an_excluded_keeper_is_left_to_the_keeper(proc: FakeProc) -> None:
     keeper = proc.process(5, start=50)
     root = proc.process(10, ppid=5, start=100)

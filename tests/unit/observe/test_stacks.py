@@ -15,13 +15,13 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from still_processes import PROCFS, settled, still
+from still_processes import PROCFS, settled, still, until
 
 from firsttoken.model.events import Places, Stacks
 from firsttoken.model.process import ProcessKey
 from firsttoken.model.stillness import WaitKind
 from firsttoken.observe.closeup import CloseLook
-from firsttoken.observe.stacks import StackTaker, file_name, find_py_spy, parse_dump, told_by_locals
+from firsttoken.observe.stacks import StackTaker, file_name, find_py_spy, parse_dump, switches_at_rest, told_by_locals
 
 needs_py_spy = pytest.mark.skipif(find_py_spy() is None, reason="py-spy is not installed")
 
@@ -140,6 +140,50 @@ def test_pystack_reads_where_py_spy_is_missing(monkeypatch: pytest.MonkeyPatch) 
     assert one.threads[0].frames[0].file == "b.py"
 
 
+def counting(folder: Path) -> tuple[str, Path]:
+    """A py-spy that notes each call."""
+    calls, program = folder / "calls", folder / "py-spy"
+    calls.touch()
+    frames = [{"name": "main", "filename": "/x/serve.py", "short_filename": "serve.py", "line": 4}]
+    (folder / "answer").write_text(json.dumps([{"os_thread_id": 1, "thread_name": "MainThread", "frames": frames}]))
+    program.write_text(f"#!/bin/sh\necho >> {calls}\ncat {folder / 'answer'}\n")
+    program.chmod(0o700)
+    return str(program), calls
+
+
+def test_a_process_that_has_not_run_since_is_not_asked_again_for_some_looks(tmp_path: Path) -> None:
+    program, calls = counting(tmp_path)
+    with still("sleep", 90) as process:
+        settled(process.pid, "clock_nanosleep")
+        taker = StackTaker(py_spy=program)
+        rounds = [asyncio.run(taker.take([key(process.pid)], number))[0] for number in range(1, 8)]
+        assert [one.round for one in rounds] == list(range(1, 8))
+        assert {one.threads for one in rounds} == {rounds[0].threads}
+        assert calls.read_text().count("\n") == 2
+
+
+def test_a_process_that_runs_is_asked_each_time(tmp_path: Path) -> None:
+    program, calls = counting(tmp_path)
+    with still("spin") as process:
+        taker = StackTaker(py_spy=program)
+        for number in range(3):
+            asyncio.run(taker.take([key(process.pid)], number))
+        assert calls.read_text().count("\n") == 3
+
+
+def test_a_process_that_woke_up_in_between_is_asked_again(tmp_path: Path) -> None:
+    program, calls = counting(tmp_path)
+    with still("sleep", 90) as process:
+        settled(process.pid, "clock_nanosleep")
+        taker, before = StackTaker(py_spy=program), switches_at_rest(PROCFS, key(process.pid))
+        asyncio.run(taker.take([key(process.pid)], 1))
+        process.process.send_signal(signal.SIGSTOP)
+        process.process.send_signal(signal.SIGCONT)
+        until(lambda: True if switches_at_rest(PROCFS, key(process.pid)) not in (None, before) else None)
+        asyncio.run(taker.take([key(process.pid)], 2))
+        assert calls.read_text().count("\n") == 2
+
+
 @needs_py_spy
 def test_the_lock_that_a_library_polls_is_named_by_its_variable_and_leads_to_its_holder(tmp_path: Path) -> None:
     package = tmp_path / "lib" / "filelock"
@@ -158,6 +202,44 @@ def test_the_lock_that_a_library_polls_is_named_by_its_variable_and_leads_to_its
             (WaitKind.FILE_LOCK, str(path), holder.pid)
         ]
 
+
+@needs_py_spy
+def test_a_build_lock_that_was_left_behind_is_named_and_leads_to_nobody(tmp_path: Path) -> None:
+    package = tmp_path / "lib" / "torch" / "utils"
+    package.mkdir(parents=True)
+    (package.parent / "__init__.py").touch()
+    for name, text in (("__init__", ""), ("file_baton", _BATON), ("cpp_extension", _EXTENSION)):
+        (package / f"{name}.py").write_text(text)
+    (tmp_path / "lock").touch()
+    with still("import_extension", tmp_path / "lib", tmp_path) as waiter:
+        settled(waiter.pid, "clock_nanosleep")
+        places, stacks = asyncio.run(CloseLook(PROCFS, "here").take([key(waiter.pid)], 1, deadline=20.0))
+        assert isinstance(places, Places)
+        assert isinstance(stacks, Stacks)
+        assert (stacks.threads[0].sign, stacks.threads[0].doing) == ("torch-file-baton", "lock")
+        assert [(wait.kind, wait.what) for wait in places.waits] == [(WaitKind.FILE_LOCK, str(tmp_path / "lock"))]
+
+
+_BATON = """
+import os, time
+
+class FileBaton:
+    def __init__(self, lock_file_path):
+        self.lock_file_path = lock_file_path
+
+    def wait(self):
+        while os.path.exists(self.lock_file_path):
+            time.sleep(0.1)
+"""
+
+_EXTENSION = """
+import os
+from .file_baton import FileBaton
+
+def _jit_compile(build_directory):
+    baton = FileBaton(os.path.join(build_directory, "lock"))
+    baton.wait()
+"""
 
 _LIBRARY = """
 import fcntl, os, time

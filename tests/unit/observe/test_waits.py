@@ -14,6 +14,7 @@ from still_processes import PROCFS, look, main_of, settled, still, until
 from firsttoken.hosts.procfs import Procfs
 from firsttoken.model.events import Places
 from firsttoken.model.stillness import WaitKind
+from firsttoken.observe.locks import PolledLock
 from firsttoken.observe.places import places
 
 
@@ -70,10 +71,33 @@ def test_a_lock_that_is_asked_for_again_and_again_leads_to_its_holder(tmp_path: 
 def test_a_polled_lock_that_only_the_stack_names_leads_to_its_holder(tmp_path: Path) -> None:
     path = tmp_path / "compile.lock"
     with still("hold", "flock", path) as holder, still("sleep", 90) as waiter:
-        _, (wait,) = settled(waiter.pid, "clock_nanosleep", polled={(waiter.pid, waiter.pid): str(path)})
+        _, (wait,) = settled(waiter.pid, "clock_nanosleep", polled={(waiter.pid, waiter.pid): PolledLock(str(path))})
         assert (wait.kind, wait.what) == (WaitKind.FILE_LOCK, str(path))
         assert wait.to is not None
         assert wait.to.pid == holder.pid
+
+
+def test_a_lock_that_is_held_by_being_there_leads_to_who_has_it_open(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with still("keep_open", path) as maker, still("sleep", 90) as waiter:
+        polled = {(waiter.pid, waiter.pid): PolledLock(str(path), stands=True)}
+        _, (wait,) = settled(waiter.pid, "clock_nanosleep", polled=polled)
+        assert (wait.kind, wait.what, wait.nobody) == (WaitKind.FILE_LOCK, str(path), False)
+        assert wait.to is not None
+        assert wait.to.pid == maker.pid
+
+
+@pytest.mark.skipif(os.readlink("/proc/self/ns/pid") != "pid:[4026531836]", reason="processes outside of this container are out of sight")
+def test_a_lock_file_that_nobody_has_open_was_left_behind(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    path.touch()
+    with still("sleep", 90) as waiter:
+        polled = {(waiter.pid, waiter.pid): PolledLock(str(path), stands=True)}
+        _, (wait,) = settled(waiter.pid, "clock_nanosleep", polled=polled)
+        assert (wait.kind, wait.what, wait.to, wait.nobody) == (WaitKind.FILE_LOCK, str(path), None, True)
+        path.unlink()
+        _, (wait,) = settled(waiter.pid, "clock_nanosleep", polled=polled)
+        assert not wait.nobody, "it has just been taken away"
 
 
 def test_a_sleeper_waits_for_nothing_but_time() -> None:
@@ -153,6 +177,21 @@ def test_a_connect_to_a_listener_that_accepts_nothing_leads_to_it(way: str, call
         assert (wait.kind, wait.what) == (WaitKind.CONNECT, f"127.0.0.1:{listener.words[0]}")
         assert wait.to is not None
         assert wait.to.pid == listener.pid
+
+
+def test_a_connect_to_a_unix_socket_leads_to_its_listener(tmp_path: Path) -> None:
+    path = tmp_path / "rpc.sock"
+    with still("listen_unix", path) as listener, still("connect_unix", path) as waiter:
+        place, (wait,) = settled(waiter.pid, "connect")
+        assert (wait.kind, wait.what, place.arguments) == (WaitKind.CONNECT, f"unix socket {path}", f"unix socket {path}")
+        assert wait.to is not None
+        assert wait.to.pid == listener.pid
+
+
+def test_a_lock_in_shared_memory_is_told_with_its_file(tmp_path: Path) -> None:
+    with still("shared_lock", tmp_path / "queue") as waiter:
+        _, (wait,) = settled(waiter.pid, "futex")
+        assert (wait.kind, wait.what, wait.to) == (WaitKind.FUTEX, f"a lock in shared memory ({tmp_path / 'queue'})", None)
 
 
 def test_who_accepts_waits_for_nobody_in_particular() -> None:
