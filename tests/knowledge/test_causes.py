@@ -82,10 +82,27 @@ def test_every_pattern_that_alone_speaks_for_a_cause_has_a_cause_with_samples() 
     assert without == []
 
 
+def strong_log_patterns(cause: Cause) -> Iterator[str]:
+    """Log patterns that make the cause sure by themselves, also as one of several."""
+    for item in cause.speaks:
+        if item.weight >= 0.5:
+            for condition in (item.when, *item.when.any):
+                yield from (pattern for pattern in (condition.log, condition.last_log) if pattern is not None)
+
+
 @pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.id)
-def test_no_pattern_matches_a_negative_of_its_own_cause_or_an_unlike_sample(cause: Cause) -> None:
-    for pattern in speaking_log_patterns(cause):
-        assert not [text for text in cause.negatives if re.search(pattern, text)]
+def test_no_pattern_matches_a_negative_of_any_cause(cause: Cause) -> None:
+    for pattern in (*speaking_log_patterns(cause), *strong_log_patterns(cause)):
+        assert not [text for text in cause.negatives if re.search(pattern, text)], pattern
+    for pattern in strong_log_patterns(cause):
+        assert not [(other.id, text) for other in CAUSES for text in other.negatives if re.search(pattern, text)], pattern
+
+
+@pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.id)
+def test_every_pattern_that_decides_alone_matches_a_sample_of_its_own(cause: Cause) -> None:
+    for item in cause.speaks:
+        if item.weight >= 0.8 and item.when.log is not None:
+            assert any(re.search(item.when.log, sample) for sample in cause.samples), item.when.log
 
 
 _ALIKE = {

@@ -23,6 +23,8 @@ FIELDS = {
     *("nodes", "node_rank", "master_addr", "headless", "api_servers", "executor", "disaggregation", "kv_transfer"),
     *("download_dir", "load_format", "speculative", "speculative_method", "draft_model", "eager", "graphs", "shards"),
     *("metrics", "skip_warmup", "log_level", "attention_backend"),
+    *("revision", "tokenizer", "skip_tokenizer", "dtype", "quantisation", "kv_dtype", "context", "gpu_share", "kv_bytes", "kv_space_gib"),
+    *("cache_tokens", "max_sequences", "offload_gib", "device", "master_port", "nccl_port", "redundant_experts", "host_address"),
 }
 
 

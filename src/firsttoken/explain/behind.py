@@ -15,11 +15,19 @@ def behind(facts: Facts, verdict: Verdict) -> tuple[int, ...]:
         case Verdict.FAILED | Verdict.CRASHED:
             return _first_dead(facts)
         case _:
-            return _stopped(facts) or _compiling(facts) or late(facts) or _odd(facts)
+            return _stopped(facts) or _recorded(facts) or _compiling(facts) or late(facts) or _odd(facts)
 
 
 def _stopped(facts: Facts) -> tuple[int, ...]:
     return tuple(sorted(s.rank for s in facts.ranks if s.rank is not None and s.process is not None and s.process.state[:1] in ("T", "t")))
+
+
+def _recorded(facts: Facts) -> tuple[int, ...]:
+    """By torch's flight recorder."""
+    told, world = facts.attached.flight_recorder, facts.reading.plan.sizes.world
+    if told is None or (world > 1 and any(rank >= world for rank in told.behind)):
+        return ()
+    return told.behind
 
 
 def _compiling(facts: Facts) -> tuple[int, ...]:

@@ -37,7 +37,9 @@ def at_the_end(facts: Facts, errors: list[Told], ready_at: int) -> list[Told]:
 
 def _signal(line: LogLine) -> bool:
     codes = [line.values.get(name) for name in ("code", "exit_code", "ended_with")]
-    return any(isinstance(code, int | float) and (code in (-9, -11, -6, -7, 137, 139, 134)) for code in codes)
+    if any(isinstance(code, int | float) and (code in (-9, -11, -6, -7, 137, 139, 134)) for code in codes):
+        return True
+    return line.values.get("signal") in (4, 6, 7, 8, 9, 11)
 
 
 def root_error(facts: Facts) -> Told | None:
@@ -47,7 +49,16 @@ def root_error(facts: Facts) -> Told | None:
     return next(iter(plain or errors), None)
 
 
-_FALLOUT = ("broken pipe", "connection reset", "connection closed by peer", "recvvalue failed", "root cause", "child failed")
+_FALLOUT = (
+    "broken pipe",
+    "connection reset",
+    "connection closed by peer",
+    "recvvalue failed",
+    "root cause",
+    "child failed",
+    "core failed to start",
+    "proc failed to start",
+)
 
 
 def is_fallout(line: LogLine) -> bool:

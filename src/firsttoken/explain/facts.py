@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from firsttoken.explain.nccl import communicator_init
+from firsttoken.explain.recorded import Value, recorded_facts
 from firsttoken.knowledge.signs import Signs
 from firsttoken.model.attached import Asked, Attached, GpuLine, ProbeLine, ProcessLine, StackDump
+from firsttoken.model.collectives import Comparison, Discord
 from firsttoken.model.reading import Reading
 from firsttoken.model.words import Phase
 
@@ -23,7 +25,11 @@ LOW_POWER = 0.45
 """share of what a card may draw: a kernel that only polls stays below"""
 _UNKNOWN_CARD_WATTS = 150.0
 
-Value = bool | float | str | None
+_SIGNS = {
+    "collective": "collective", "rendezvous": "connect", "lock": "lock", "file_read": "read", "compile": "compile", "sleep_retry": "sleep",
+    "import": "import", "cuda_sync": "device", "network": "download", "queue": "request_loop", "idle": "request_loop",
+}  # fmt: skip
+"""what a recorded stack says already, in the words of attached ones"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +62,10 @@ def gather(attached: Attached, reading: Reading, signs: Signs) -> Facts:
     values: dict[str, Value] = {}
     values |= _process_facts(attached, ranks, compilers, signs)
     values |= _gpu_facts(attached.gpus, signs)
+    values |= _link_facts(attached.gpus) | _recorder_facts(attached.flight_recorder)
     values |= _probe_facts(attached)
+    mains = [seen.stack.threads[0] for seen in ranks if seen.stack is not None and seen.stack.threads]
+    values |= recorded_facts(attached, mains, signs.of_title)
     plan = reading.plan
     values |= {
         "engine": plan.engine,
@@ -78,6 +87,7 @@ def gather(attached: Attached, reading: Reading, signs: Signs) -> Facts:
         "has_stacks": bool(attached.stacks),
         "has_processes": attached.processes is not None,
         "has_gpus": attached.gpus is not None,
+        "recorded": attached.recorded,
     }
     for sign in {sign.sign for sign in signs.frame}:
         shown = [seen for seen in ranks if seen.stack is not None]
@@ -108,14 +118,14 @@ def _ranks(attached: Attached, reading: Reading, signs: Signs, compilers: list[P
     found = []
     for pid in ranked:
         stack = stacks.get(pid)
-        main = stack.threads[0].frames if stack is not None and stack.threads else ()
+        main = stack.threads[0] if stack is not None and stack.threads else None
         below = any(_below(process, pid, processes) for process in compilers)
         found.append(
             RankSeen(
                 rank=reading.rank_of.get(pid),
                 process=processes.get(pid),
                 stack=stack,
-                sign=signs.of_frames(main) if stack is not None else None,
+                sign=(_SIGNS.get(main.doing or "") or signs.of_frames(main.frames)) if main is not None else None,
                 compiling=below,
             )
         )
@@ -193,6 +203,38 @@ def _gpu_facts(gpus: tuple[GpuLine, ...] | None, signs: Signs) -> dict[str, Valu
     }
 
 
+def _link_facts(gpus: tuple[GpuLine, ...] | None) -> dict[str, Value]:
+    """State of the hardware. An idle card lowers its link's generation to save power, never its lanes."""
+    told = gpus or ()
+    throttled = [gpu.throttled for gpu in told if gpu.throttled is not None]
+    lanes = [(gpu.link_width, gpu.link_width_most) for gpu in told if gpu.link_width is not None and gpu.link_width_most is not None]
+    speeds = [
+        (gpu.link_generation, gpu.link_generation_most)
+        for gpu in told
+        if gpu.link_generation is not None and gpu.link_generation_most is not None and (gpu.utilisation or 0.0) >= SPINNING
+    ]
+    xids = sorted({xid for gpu in told for xid in gpu.xids})
+    return {
+        "gpu_throttled": any(throttled) if throttled else None,
+        "gpu_throttle": ", ".join(sorted({reason for reasons in throttled for reason in reasons})) or None,
+        "pcie_narrow": any(now < most for now, most in lanes) if lanes else None,
+        "pcie_slow": any(now < most for now, most in speeds) if speeds else None,
+        "gpu_xid": ", ".join(map(str, xids)) or None,
+    }
+
+
+def _recorder_facts(told: Comparison | None) -> dict[str, Value]:
+    """From torch's flight recorder: ranks behind, other operations or sizes than the others', all in one collective without an end."""
+    if told is None:
+        return dict.fromkeys(("recorder_behind", "recorder_mismatch", "recorder_unfinished"))
+    kinds = {one.kind for one in told.disagreements}
+    return {
+        "recorder_behind": bool(told.behind),
+        "recorder_mismatch": bool(kinds & {Discord.MISMATCH, Discord.SIZES, Discord.ORDER}),
+        "recorder_unfinished": Discord.UNFINISHED in kinds,
+    }
+
+
 def _low(gpu: GpuLine, signs: Signs) -> bool | None:
     """Whether it draws far less than work would."""
     if gpu.power is None:
@@ -202,7 +244,10 @@ def _low(gpu: GpuLine, signs: Signs) -> bool | None:
 
 
 def _probe_facts(attached: Attached) -> dict[str, Value]:
-    names = ("answered", "unanswered", "server_error", "health_ok", "refused", "loading_503", "slowest_health_s", "first_slower")
+    names = (
+        "answered", "unanswered", "server_error", "health_ok", "refused", "loading_503", "slowest_health_s", "first_slower",
+        "answers_insane",
+    )  # fmt: skip
     probes = attached.probes
     if probes is None or not probes.lines:
         return dict.fromkeys(names)
@@ -219,6 +264,7 @@ def _probe_facts(attached: Attached) -> dict[str, Value]:
         "refused": any(line.refused for line in probes.lines),
         "loading_503": bool(loading),
         "slowest_health_s": max((line.seconds for line in health if line.status == 200 and line.seconds is not None), default=None),
+        "answers_insane": any(line.sane is False for line in good),
         "first_slower": len(times) > 1 and times[0] > 1.5 * min(times[1:]),
     }
 

@@ -108,7 +108,8 @@ class Matcher:
             holds = str(value) == condition.equals
         else:
             holds = bool(value)
-        told = f"{name}: {value}" if not isinstance(value, bool) else name.replace("_", " ")
+        words = name.replace("_", " ")
+        told = f"{words}: {value}" if not isinstance(value, bool) else words if value else f"not {words}"
         return Answer(holds=holds, evidence=(told,) if holds else ())
 
 

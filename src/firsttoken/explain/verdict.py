@@ -19,6 +19,7 @@ HUNG_AFTER = 600.0
 SPIN_AFTER = 60.0
 _DEADLOCK = ("collective", "device", "lock", "mutex", "mpi", "comm_init")
 _WORK = ("compile", "read", "import")
+_SHORT = (Phase.DISTRIBUTED_INIT, Phase.WARMUP, Phase.LISTENING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +130,12 @@ def _stuck(facts: Facts) -> Judgement | None:
             reason=f"the ranks that were looked at wait ({where}), and nobody is at work who could end it",
             proof=_stack_proof(blocked),
         )
+    recorded = facts.attached.flight_recorder
+    if recorded is not None and recorded.disagreements and quiet and not working and not facts["stack_download"]:
+        texts = tuple(one.text for one in recorded.disagreements[:4])
+        late_ones = ", ".join(map(str, recorded.behind))
+        waits = f"the others wait for rank{'s' if len(recorded.behind) > 1 else ''} {late_ones}: " if recorded.behind else ""
+        return Judgement(verdict=Verdict.HUNG, reason=f"by torch's flight recorder, {waits}{texts[0]}", proof=texts)
     if facts["all_quiet"] and facts["gpus_idle"] is not False and (reading.idle or 0) >= HUNG_AFTER and not facts["stack_download"]:
         return Judgement(
             verdict=Verdict.HUNG,
@@ -183,11 +190,16 @@ def _at_work(facts: Facts) -> str | None:
         return "compilers are at work"
     if any(seen.sign == "compile" for seen in facts.ranks):
         return "a kernel is being compiled"
-    if facts["rank_busy"] and not facts["gpu_spin"]:
+    if facts["rank_busy"] and not facts["gpu_spin"] and not _computes_too_long(facts):
         return "processes are computing"
     if facts["disk_wait"] and not facts["driver_wait"]:
         return "a process waits for storage (state D)"
     return None
+
+
+def _computes_too_long(facts: Facts) -> bool:
+    """Processor time by itself is a weak sign: where no phase of loading or building can take this long, it is none of progress."""
+    return facts.reading.phase in _SHORT and (facts.reading.idle or 0.0) >= HUNG_AFTER
 
 
 def _is_fatal_xid(line: LogLine) -> bool:
