@@ -22,7 +22,7 @@ HERE = Path(__file__).resolve().parent
 MODEL = HERE.parent / "src" / "firsttoken" / "model"
 _MADE = "<!-- Made by docs/generate.py; edit the program instead. -->\n"
 _TABLE = "| | what it does |\n|---|---|\n"
-_CARRIED = ("process", "plan", "stillness")
+_CARRIED = ("process", "plan", "stillness", "gpu", "collectives")
 """modules of the model whose values events carry"""
 
 

@@ -4,6 +4,7 @@ The API key is read where the server has it, from the launched process's own arg
 """
 
 import asyncio
+import json
 import os
 import re
 import sys
@@ -13,28 +14,31 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import msgspec
 
 from firsttoken import __version__
 from firsttoken.history.runs import RunFolder, runs
-from firsttoken.history.times import mean_phases
+from firsttoken.history.times import mean_phases, with_quiet
 from firsttoken.hosts.procfs import Procfs
+from firsttoken.judge.outcome import told_port
 from firsttoken.judge.state import State
 from firsttoken.knowledge.load import generic, profiles
 from firsttoken.knowledge.profile import compiled
 from firsttoken.launch.spawn import MASTER_ENV
 from firsttoken.model.events import Body, EngineCounters, Installed, Missed, Places, Planned
-from firsttoken.model.plan import Endpoint, Plan, Policy
+from firsttoken.model.plan import Endpoint, Plan, Policy, Routes
 from firsttoken.model.process import ListenSocket, ProcessKey
 from firsttoken.model.redact import mask_argv
 from firsttoken.model.requests import AskCounters, AskForToken, AskHealth, LookClosely, Request
+from firsttoken.model.secrets import Secrets
 from firsttoken.observe.closeup import CloseLook
 from firsttoken.observe.counters import sample
 from firsttoken.observe.engine_counters import ask_counters
+from firsttoken.observe.gpu import GpuWatcher
 from firsttoken.observe.http import FirstTokenProber, first_http
 from firsttoken.observe.http_target import EPHEMERAL_FROM, Target, targets
+from firsttoken.observe.load import LoadWatcher
 from firsttoken.observe.log_prefixes import Peeler
 from firsttoken.observe.logs import LogReader
 from firsttoken.observe.memory import memory
@@ -47,14 +51,19 @@ from firsttoken.plan.recognise import by_output
 from firsttoken.plan.world import World
 from firsttoken.session.aim import Aim, root_folder
 from firsttoken.session.attach import Attachment
+from firsttoken.session.check_beside import ChecksBeside
 from firsttoken.session.log_source import Found
 from firsttoken.session.observer import Observer, Senses
 from firsttoken.session.planning import local_world
 from firsttoken.session.remote import RemoteSenses, keyed
 from firsttoken.session.servers import Finder, Server
+from firsttoken.session.weights_beside import WeightsBeside
+from firsttoken.session.witnesses import Witnesses
 from firsttoken.survey.installed import versions
 
 _GUESS_EVERY = 5.0
+_GPUS_EVERY, _GPUS_SELDOM = 2.0, 60.0
+"""seconds between two questions about GPUs, before and after ready"""
 _LOOKED_AT = 256
 """processes, at most"""
 
@@ -67,12 +76,17 @@ class LocalSenses:
         self._folder = folder
         self._key_env = key_env
         self._key: tuple[str, str] | None = None
+        self._key_sought_in: tuple[str, ...] | None = None
         self._reader = LogReader(profiles(), plan.engine, year=time.gmtime().tm_year)
         self._processes = ProcessWatcher(self._procfs, os.uname().nodename, title_patterns(plan.engine), mask=mask_argv)
         self._sockets = SocketWatcher(self._procfs)
         self._weights = WeightWatcher(self._procfs, plan.weight_files)
+        self._load = LoadWatcher(self._procfs)
         self._oom = OomWatcher(self._procfs)
         self._close_look = CloseLook(self._procfs, os.uname().nodename)
+        self._gpus = GpuWatcher()
+        self._witnesses = Witnesses(folder.path)
+        self._hearing: asyncio.Task[None] | None = None
         self._prober: FirstTokenProber | None = None
         self._replanned_for: object = None
         self._found_port: int | None = None
@@ -91,8 +105,8 @@ class LocalSenses:
         root = state.root
         if root is None:
             return ()
-        if self._key is None:
-            self._key = self._read_key(root.pid)
+        if self._key is None and (argv := self._procfs.cmdline(root.pid)) != self._key_sought_in:
+            self._key, self._key_sought_in = self._read_key(root.pid, argv), argv
         installed = self._installed(state, root.pid)
         keeper = self._folder.keeper()
         self._processes.exclude = {os.getpid(), *_keeper_pids(keeper)}
@@ -104,11 +118,14 @@ class LocalSenses:
         serving = state.ready_at is not None
         if not serving:
             events.extend(body for body in (self._sockets.look(pids), self._weights.look(pids)) if body is not None)
+            if (load := self._load.look(pids, self._weights.holders)) is not None:
+                events.append(load)
             await self._guess_port(state)
         events += self._oom.look(keys)
         if time.monotonic() - self._memory_at >= (60 if serving else 10):
             self._memory_at = time.monotonic()
             events.append(memory(self._procfs, pids))
+        events += self._gpus.look(_GPUS_SELDOM if serving else _GPUS_EVERY)
         events += [*self._processes.missed(), *self._oom.missed()]
         events.append(sample(self._procfs, keys, interval))
         return events
@@ -135,12 +152,22 @@ class LocalSenses:
         keys = [member.process for member in state.members.values()]
         for body in await self._close_look.take(keys[:_LOOKED_AT], number, in_run=keys):
             emit(_without_us(body) if isinstance(body, Places) else body)
+        if self._hearing is None or self._hearing.done():  # beside the looks: one that hangs must not hold them up
+            self._hearing = asyncio.create_task(self._hear(state, emit))
+
+    async def _hear(self, state: State, emit: Callable[[Body], None]) -> None:
+        env = world_of(self._procfs, state.root.pid).env if state.root is not None else {}
+        try:
+            for body in await self._witnesses.hear(state, env):
+                emit(body)
+        except Exception as error:  # a probe that fails says so and never stops the run
+            emit(Missed(request="what ranks recorded", reason=f"{type(error).__name__}: {error}"))
 
     async def _counters(self, state: State, emit: Callable[[Body], None]) -> EngineCounters:
-        """Only over the socket that brought our token."""
+        """Only over the socket that brought our token, or of a server that somebody else started: it may be busy, and then is not asked."""
         prober = await self._prober_for(state, emit)
         answered = [answer.url for answer in state.serving.answers if answer.status == 200]
-        if prober is None or not any(url.startswith(prober.target.base_url) for url in answered):
+        if prober is None or not (state.adopted or any(url.startswith(prober.target.base_url) for url in answered)):
             return EngineCounters(error="the socket that brought our token is not known")
         profile = profiles().get(state.plan.engine or "")
         return await ask_counters(prober.target, profile.counters if profile is not None else {})
@@ -148,7 +175,7 @@ class LocalSenses:
     def replan(self, state: State) -> Planned | None:
         """Where the command did not tell the engine or its port, what the server shows does."""
         plan = state.plan
-        port = _told_port(state) or self._found_port
+        port = told_port(state) or self._found_port
         if plan.engine is not None and plan.endpoint.port and not _listens_elsewhere(state, port):
             return None
         seen = (plan.engine, plan.endpoint.port, self._reader.engine, len(state.members), port)
@@ -180,7 +207,7 @@ class LocalSenses:
         """
         now = time.monotonic()
         endpoint = state.plan.endpoint
-        if endpoint.port or endpoint.unix_socket or self._found_port or _told_port(state) or now < self._guess_at:
+        if endpoint.port or endpoint.unix_socket or self._found_port or told_port(state) or now < self._guess_at:
             return
         self._guess_at = now + _GUESS_EVERY
         claims = state.claims_since is not None and state.now - state.claims_since > _GUESS_EVERY
@@ -225,10 +252,10 @@ class LocalSenses:
         found = versions(argv[0], (engine, *generic().packages), dict(world.env), world.cwd) if argv else {}
         return (Installed(versions=found),) if found else ()
 
-    def _read_key(self, pid: int) -> tuple[str, str] | None:
+    def _read_key(self, pid: int, argv: tuple[str, ...]) -> tuple[str, str] | None:
         if self._key_env is not None and os.environ.get(self._key_env):
             return os.environ[self._key_env], f"environment {self._key_env}"
-        return api_key(self._procfs.cmdline(pid), world_of(self._procfs, pid), profiles())
+        return api_key(argv, world_of(self._procfs, pid), profiles())
 
 
 def _without_us(places: Places) -> Places:
@@ -240,17 +267,6 @@ def _listens_elsewhere(state: State, port: int | None) -> bool:
     """Whether the server says another port than was planned, and listens there alone: then the plan's was a default."""
     open_ports = {socket.port for socket in state.sockets}
     return port is not None and port in open_ports and state.plan.endpoint.port not in open_ports
-
-
-def _told_port(state: State) -> int | None:
-    """From the log: a port, or the port of a URL."""
-    told = state.facts.get("port")
-    if isinstance(told, int | float):
-        return int(told)
-    try:
-        return urlsplit(str(state.facts.get("url", ""))).port
-    except ValueError:
-        return None
 
 
 def title_patterns(engine: str | None) -> tuple[re.Pattern[str], ...]:
@@ -265,7 +281,7 @@ def plan_of_server(server: Server, target: Target | None = None) -> Plan:
     plan = make_plan(server.argv, world_of(Procfs(), server.process.pid), profiles())
     plan = replan(plan, profiles(), engine=server.engine)
     history = mean_phases(plan, runs())
-    plan = replan(plan, profiles(), history=history) if history else plan
+    plan = with_quiet(replan(plan, profiles(), history=history), runs()) if history else plan
     if target is None:
         return plan
     root_path = target.root_path or plan.endpoint.root_path
@@ -275,7 +291,8 @@ def plan_of_server(server: Server, target: Target | None = None) -> Plan:
 def attachment(aim: Aim, policy: Policy, log: Found) -> Attachment:
     """The run of a server that somebody else started. OSError where no folder can be made for it."""
     target = aim.target or Target()
-    bare = Plan(endpoint=Endpoint(host=target.host, port=target.port, tls=target.tls, root_path=target.root_path))
+    endpoint = Endpoint(host=target.host, port=target.port, tls=target.tls, root_path=target.root_path)
+    bare = Plan(endpoint=endpoint, routes=Routes(metrics="/metrics"))
     plan = plan_of_server(aim.server, aim.target) if aim.server is not None else bare
     profile, year = profiles().get(plan.engine or ""), time.gmtime().tm_year
     return Attachment(
@@ -290,7 +307,8 @@ def attachment(aim: Aim, policy: Policy, log: Found) -> Attachment:
 
 def senses_of(attached: Attachment, key_env: str | None) -> Senses:
     if attached.aim.server is None:
-        return RemoteSenses(keyed(attached.aim.target or Target(), key_env))
+        target = replace(attached.aim.target or Target(), routes=attached.plan.routes)
+        return RemoteSenses(keyed(target, key_env), [profile.counters for profile in profiles().values() if profile.counters])
     return LocalSenses(attached.folder, attached.plan, key_env=key_env)
 
 
@@ -319,8 +337,24 @@ def observe(folder: RunFolder) -> None:
     threading.Thread(target=import_module, args=("httpx",), daemon=True).start()  # so that the first request need not wait for it
     first = (Planned(plan=plan, policy=policy, firsttoken=__version__),)
     held = os.environ.get(MASTER_ENV, "")
-    asyncio.run(Observer(folder=folder, senses=senses, master=int(held) if held.isdigit() else None).run(first))
+    master = int(held) if held.isdigit() else None
+    world = local_world(dict(os.environ), str(spec.get("cwd") or "/"))
+    beside = ChecksBeside(spec.get("command") or (), world, folder.keeper) if spec.get("check") else None
+    weights = WeightsBeside(plan.weight_files, prefetch=spec.get("prefetch") is True)
+    secrets = _told_secrets(master)
+    observer = Observer(folder=folder, senses=senses, master=master, secrets=secrets, beside=beside, alongside=weights)
+    asyncio.run(observer.run(first))
     os._exit(0)
+
+
+def _told_secrets(master: int | None) -> Secrets:
+    """From the keeper, on stdin: it has put them there before we began."""
+    if master is None:
+        return Secrets()
+    try:
+        return Secrets(json.loads(sys.stdin.buffer.read()))
+    except (OSError, ValueError):
+        return Secrets()
 
 
 if __name__ == "__main__":

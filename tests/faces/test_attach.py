@@ -1,5 +1,6 @@
 """`firsttoken attach` as a user has it: on servers that it did not start, which never feel it."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -7,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -114,6 +116,38 @@ def test_what_follows_a_run_works_on_it_and_stop_refuses(cli: Cli, serving: Serv
     assert serving.answers()
     assert cli("history", "prune", "--keep", "0").code == 0
     assert not cli.folder(run).exists()
+
+
+@contextlib.contextmanager
+def busy_with_others(server: Server) -> Iterator[None]:
+    """Requests without a pause, two at a time."""
+    body = json.dumps({"model": "rehearsal", "prompt": "on and on", "max_tokens": 200}).encode()
+    over = threading.Event()
+
+    def ask() -> None:
+        while not over.is_set():
+            asked = urllib.request.Request(f"http://127.0.0.1:{server.port}/v1/completions", body, {"Content-Type": "application/json"})
+            with urllib.request.urlopen(asked, timeout=60) as answer:
+                answer.read()
+
+    askers = [threading.Thread(target=ask) for _ in range(2)]
+    for asker in askers:
+        asker.start()
+    try:
+        yield
+    finally:
+        over.set()
+        for asker in askers:
+            asker.join(60)
+
+
+def test_a_server_that_is_busy_with_others_is_ready_and_asked_for_nothing(cli: Cli, serving: Server, tmp_path: Path) -> None:
+    """By what it tells of itself; and the ready file is there for whoever waits for it."""
+    with busy_with_others(serving):
+        said = cli("attach", str(serving.pid), "--json", "--ready-file", str(tmp_path / "ready"))
+    assert (said.code, said.json["verdict"], said.json["requests"]) == (0, "ready", []), said
+    assert "the requests of others" in said.json["reason"]
+    assert json.loads((tmp_path / "ready").read_text())["kind"] == "ready_file"
 
 
 def test_an_address_leads_to_the_process_that_listens_there(cli: Cli, serving: Server) -> None:

@@ -1,5 +1,6 @@
 """`firsttoken attach` on a server in a container: from the machine, and from a container beside it that shares its processes (a pod)."""
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -39,10 +40,16 @@ def rootfs(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
 
 @pytest.fixture(scope="module")
 def container(rootfs: tuple[str, ...]) -> Iterator[str]:
-    server = (sys.executable, "-m", "firsttoken.rehearsal", "--port", "18125")
+    with _running(rootfs, "ready to serve") as name:
+        yield name
+
+
+@contextlib.contextmanager
+def _running(rootfs: tuple[str, ...], said: str, *flags: str) -> Iterator[str]:
+    server = (sys.executable, "-m", "firsttoken.rehearsal", "--port", "18125", *flags)
     name = podman("run", "--detach", "--network=none", *LIMITS, *rootfs, *server).strip()
     try:
-        until(lambda: "ready to serve" in _log(name))
+        until(lambda: said in _log(name))
         yield name
     finally:
         subprocess.run([*PODMAN, "rm", "--force", "--time=0", name], capture_output=True, timeout=SECONDS, check=False)
@@ -69,3 +76,15 @@ def test_from_a_container_beside_it_the_only_server_is_found(cli: Cli, container
     said = cli.start(argv=(*PODMAN, "run", "--rm", *beside, *LIMITS, *rootfs, *attach)).end()
     assert (said.code, said.json["verdict"]) == (0, "ready"), said
     assert said.json["members"][0]["process"]["pid"] == 1
+
+
+def test_a_hang_in_a_container_is_proven_from_the_machine(cli: Cli, rootfs: tuple[str, ...]) -> None:
+    """Places, stacks and the wait-for graph, down to the rank; and no word of what could not be read."""
+    with _running(rootfs, "Capture", "--ranks", "2", "--fault", "skip@graph_capture:rank=0") as name:
+        pid = podman("inspect", name, "--format", "{{.State.Pid}}").strip()
+        said = cli("attach", pid, "--json", "--max-wait", "30")
+    assert (said.code, said.json["verdict"]) == (70, "hung"), said
+    assert said.json["ranks"]["behind"] == [0]
+    assert {group["where"] for group in said.json["ranks"]["groups"]} >= {"all_reduce"}, said
+    assert {"from": {"rank": 1}, "to": {"rank": 0}}.items() <= next(row for row in said.json["waits"] if row["from"] == {"rank": 1}).items()
+    assert not [text for text in said.json["not_checked"] if text.startswith(("stacks", "places"))]

@@ -49,7 +49,8 @@ def test_wait_returns_when_its_time_is_over_with_the_state_so_far_and_what_to_do
     stopped = cli("stop", run)
     assert stopped.code == 0
     assert not marked(run)
-    assert cli("wait", run).code == 76
+    after = cli("wait", run, "--json")
+    assert (after.code, after.json["state"]) == (76, "ended")
 
 
 def test_status_tells_a_run_and_all_runs(ready: Ready) -> None:
@@ -114,9 +115,12 @@ def test_stop_gives_up_on_a_server_that_drains_and_force_ends_it(cli: Cli) -> No
     said = cli("stop", "--max-wait", "1")
     assert said.code == 75
     assert f"firsttoken stop --force {run}" in said.err
-    assert lives(cli.keeper(run)["server"]["pid"])
+    server = cli.keeper(run)["server"]["pid"]
+    assert lives(server)
     until(lambda: "GOT SIGTERM" in cli.log(run))
-    assert cli("stop", "--force").code == 0
+    forced = cli("stop", "--force", "--json")
+    assert (forced.code, forced.json["was"], forced.json["left"]) == (0, "running", [])
+    assert server in forced.json["ended"]
     assert not marked(run)
 
 

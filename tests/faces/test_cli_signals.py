@@ -46,7 +46,7 @@ def test_a_second_ctrl_c_kills_a_server_that_does_not_obey(cli: Cli) -> None:
     call.process.send_signal(signal.SIGINT)
     call.said("GOT SIGTERM")
     call.process.send_signal(signal.SIGINT)
-    assert call.end().code == 128 + 9
+    assert call.end().code == 130
     assert not marked(run)
 
 

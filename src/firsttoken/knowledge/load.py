@@ -29,6 +29,8 @@ _PLURALS = {
     "chatter": "chatter",
     "title": "titles",
     "timer": "timers",
+    "setting": "settings",
+    "shortcut": "shortcuts",
 }
 
 

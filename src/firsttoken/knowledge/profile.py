@@ -196,6 +196,134 @@ class Native:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Depth:
+    """A flag that sets how many tokens are drafted a round, or the `key` of its JSON that does. `extra`: by how much it counts more."""
+
+    flag: str
+    key: str | None = None
+    extra: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speculation:
+    """Speculative decoding: how a command asks for it, and how the engine tells what became of the drafts.
+
+    Any of `on` switches it on. `flags`: regexes on the full names of all flags that go with it, `switches`: on those without a value.
+    `copies`: a regex on those flags and values for drafters that copy from the text and have no weights of their own.
+    `env`: variables that switch it on as well. `body`: what makes an answer as long as was asked, whatever the model wants.
+    `log`: a regex on messages, with some of the groups length, rate, accepted, drafted; for servers whose metrics are not to be had.
+    """
+
+    on: tuple[When, ...] = ()
+    flags: tuple[str, ...] = ()
+    switches: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()
+    depths: tuple[Depth, ...] = ()
+    copies: str | None = None
+    body: Mapping[str, Any] = field(default_factory=dict)
+    log: str | None = None
+    samples: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheFolder:
+    """Where compiled code (or a model) is kept. `env`: variables that name its place, `below`: under what they name, `default`: without
+    them. `batons`: globs of lock files whose mere presence means that somebody builds. `jit`: kernels are compiled into it."""
+
+    name: str
+    env: tuple[str, ...] = ()
+    below: str = ""
+    default: str = ""
+    batons: tuple[str, ...] = ()
+    jit: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortRule:
+    """A port besides the HTTP one. `field`: of the option that names it; `offset` counts from that option's value, or from the HTTP port
+    where no field is given. It is bound where one of `when` holds (empty: always), by the node with rank 0 alone."""
+
+    name: str
+    field: str | None = None
+    offset: int = 0
+    when: tuple[When, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preconditions:
+    """What the engine needs before it starts, for `firsttoken check`.
+
+    `quantisations`: values of `quant_method` that it loads; `quantises`: values of its quantisation option that quantise while loading,
+    and bits a weight then. `must_hold_context`: the start fails where one request of the full context does not fit. `needs_free_share`:
+    and where less than the share of GPU memory that it may use is free. `overhead`: GiB that a GPU holds besides weights and cache, at the
+    least. `cpu_packages`: distributions that use no GPU.
+    `rank_memory`: GiB of host memory of a rank process besides weights. `packages_alike`: distributions whose versions must be equal.
+    """
+
+    checked: str = ""
+    quantisations: tuple[str, ...] = ()
+    quantises: Mapping[str, float] = field(default_factory=dict)
+    longer_context_env: str = ""
+    """variable that allows a context beyond the model's own; empty: it is not refused"""
+    must_hold_context: bool = False
+    needs_free_share: bool = False
+    overhead: float = 0.0
+    rank_memory: float = 0.0
+    uneven_experts: bool = False
+    copies_latent: bool = False
+    """latent attention keeps a second copy of its up-projection also where it is not quantised"""
+    uses_gpu: bool = True
+    cpu_packages: tuple[str, ...] = ()
+    packages_alike: tuple[tuple[str, ...], ...] = ()
+    stages_env: str = ""
+    """variable that names the layers of each pipeline stage"""
+    unix_socket_length: int = 0
+    """characters that it puts behind the folder for temporary files to name a Unix socket"""
+    ports: tuple[PortRule, ...] = ()
+    caches: tuple[CacheFolder, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingRule:
+    """What `isolate` may change as one: the flags that belong together (a trailing `*` stands for any rest), and what is added in their place.
+
+    Without `add` and `env` removing the flags is the change. `phases`: a start that fails there makes it a suspect. `when`: it is offered
+    where one of these conditions holds (empty: always), and with `gpus` only where there are GPUs.
+    """
+
+    name: str
+    flags: tuple[str, ...] = ()
+    add: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    phases: tuple[Phase, ...] = ()
+    when: tuple[When, ...] = ()
+    gpus: bool = False
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShortcutRule:
+    """Words that make a start cheaper. `skips`: the phases that become short; one that fails in them is no case for it."""
+
+    name: str
+    add: tuple[str, ...]
+    skips: tuple[Phase, ...] = ()
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IsolationRules:
+    """`keep`: flags, `keep_fields`: options and `keep_env`: variables (whole-name regexes) that stay as they are unless the user says
+    otherwise. `env`: variables that are settings where they stand in the environment. `split`: JSON flags whose keys are settings."""
+
+    keep: tuple[str, ...] = ()
+    keep_fields: tuple[str, ...] = ()
+    keep_env: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()
+    split: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """One engine. `hash` names the content (12 hex digits of SHA-256): two profiles with the same hash read the same file."""
 
@@ -229,6 +357,11 @@ class Profile:
     native: Native | None = None
     budgets: Mapping[Phase, float] = field(default_factory=dict)
     counters: Mapping[str, str] = field(default_factory=dict)
+    speculation: Speculation | None = None
+    check: Preconditions = field(default_factory=Preconditions)
+    settings: tuple[SettingRule, ...] = ()
+    shortcuts: tuple[ShortcutRule, ...] = ()
+    isolation: IsolationRules = field(default_factory=IsolationRules)
 
     @property
     def ended_by_line(self) -> tuple[Phase, ...]:

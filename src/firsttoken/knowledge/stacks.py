@@ -35,6 +35,8 @@ class Doing(StrEnum):
     COMPILE = "compile"
     SLEEP_RETRY = "sleep_retry"
     QUEUE = "queue"
+    IDLE = "idle"
+    """it is up, and waits for requests"""
     GIL = "gil"
     CUDA_SYNC = "cuda_sync"
     CAPTURE = "capture"
@@ -61,7 +63,8 @@ class Outer:
 class Signature:
     """`function` is matched whole, with and without its qualifiers; `file` at the end of the path, from a `/` on. `native` ones are
     found anywhere in the name of a native frame. `meaning` ends the sentence "it …". `tell`: a variable of the frame (or of one close
-    outside) that names what is waited for, or a text with variables in braces. `where`: a word for the place, by default the function.
+    outside) that names what is waited for, or a text with variables in braces; with `stands`, a file that is the lock for as long as it is
+    there. `where`: a word for the place, by default the function.
     """
 
     id: str
@@ -75,6 +78,7 @@ class Signature:
     general: bool = False
     depth: int = DEPTH
     tell: tuple[str, ...] = ()
+    stands: bool = False
     where: str | None = None
     samples: tuple[str, ...] = ()
 

@@ -125,7 +125,7 @@ class Keeper:
         )  # fmt: skip
         self._minder = Minder(
             self._procfs, self.journal.emit, self._spec.observer_argv, self.environment,
-            master=self._output, log=_observer_log(self._folder),
+            master=self._output, log=_observer_log(self._folder), told=json.dumps(self._spec.secrets).encode(),
         )  # fmt: skip
         self._selector.register(self._output, selectors.EVENT_READ, self._on_output)
         if self._spec.life_fd is not None:

@@ -20,7 +20,10 @@ _STEADY_AFTER = 60.0
 
 
 class Minder:
-    """`emit` takes event bodies. `next_at` is when `turn` wants to be called; None: nothing to do."""
+    """`emit` takes event bodies; `told` is what each observer finds on its stdin.
+
+    `next_at` is when `turn` wants to be called; None: nothing to do.
+    """
 
     def __init__(
         self,
@@ -31,6 +34,7 @@ class Minder:
         *,
         master: int,
         log: int,
+        told: bytes = b"",
     ) -> None:
         self._procfs = procfs
         self._emit = emit
@@ -38,6 +42,7 @@ class Minder:
         self._env = env
         self._master = master
         self._log = log
+        self._told = told
         self._started_at = 0.0
         self._again = 0
         self.key: Key | None = None
@@ -53,7 +58,7 @@ class Minder:
         for session in list(self.sessions):
             self._kill_session(session)
         try:
-            pid = spawn_observer(self._argv, self._env, master=self._master, log=self._log)
+            pid = spawn_observer(self._argv, self._env, master=self._master, log=self._log, told=self._told)
         except OSError as error:
             self._emit({"kind": "observer_lost", "pid": 0, "status": f"could not be started: {error.strerror or error}"})
             self._plan_again(now)

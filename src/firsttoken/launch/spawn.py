@@ -20,6 +20,8 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126
 MASTER_FD = 3
 """The descriptor under which an observer finds the server's output."""
 MASTER_ENV = "FIRSTTOKEN_MASTER_FD"
+_PIPE_BYTES = 65536
+"""What a pipe takes without a reader."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +77,23 @@ def spawn_server(spec: LaunchSpec, env: dict[bytes, bytes], output: int, cgroup_
     return _refusal(spec, stage, int(number or 0), candidates)
 
 
-def spawn_observer(argv: tuple[str, ...], env: dict[bytes, bytes], *, master: int, log: int) -> int:
-    """The pid of an observer in a session of its own, with `master` as descriptor 3. OSError where it cannot be started."""
+def spawn_observer(argv: tuple[str, ...], env: dict[bytes, bytes], *, master: int, log: int, told: bytes = b"") -> int:
+    """The pid of an observer in a session of its own, with `master` as descriptor 3 and `told` (64 KiB at most) on its stdin.
+
+    OSError where it cannot be started.
+    """
     env = {**env, MASTER_ENV.encode(): str(MASTER_FD).encode()}
     arguments = [os.fsencode(item) for item in argv]
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     high = os.dup(master) if master == MASTER_FD else master
+    heard, say = os.pipe()
     try:
+        os.set_blocking(say, False)
+        os.write(say, told[:_PIPE_BYTES])
+        os.close(say)
+        say = -1
         actions = [
-            (os.POSIX_SPAWN_DUP2, null, 0),
+            (os.POSIX_SPAWN_DUP2, heard, 0),
             (os.POSIX_SPAWN_DUP2, log if log >= 0 else null, 1),
             (os.POSIX_SPAWN_DUP2, log if log >= 0 else null, 2),
             (os.POSIX_SPAWN_DUP2, high, MASTER_FD),
@@ -96,6 +106,9 @@ def spawn_observer(argv: tuple[str, ...], env: dict[bytes, bytes], *, master: in
         raise FileNotFoundError(errno.ENOENT, "the observer's program is not there", argv[0])
     finally:
         os.close(null)
+        os.close(heard)
+        if say >= 0:
+            os.close(say)
         if high != master:
             os.close(high)
 

@@ -31,7 +31,8 @@ class LaunchSpec:
 
     `env`: additions that the user asked for. `cwd` None: the caller's. `stdin_fd`: an inherited descriptor that becomes the server's
     stdin, None: /dev/null. `life_fd`: read end of a pipe whose other end the face holds; its end without a `bye` is the face's death.
-    `terminates`: how many SIGTERMs come before SIGKILL. `observer_argv` empty: no observer.
+    `terminates`: how many SIGTERMs come before SIGKILL. `observer_argv` empty: no observer. `secrets`: values that the observer masks in
+    what it reports; they go to it through a pipe and are never written.
     """
 
     run: str
@@ -48,6 +49,7 @@ class LaunchSpec:
     cgroup: bool = True
     on_observer_death: str = KEEP
     observer_argv: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()
     terminates: int = 1
     rows: int = 50
     columns: int = 200
@@ -115,6 +117,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "cgroup": (bool,),
     "on_observer_death": (str,),
     "observer_argv": (list,),
+    "secrets": (list,),
     "terminates": (int,),
     "rows": (int,),
     "columns": (int,),

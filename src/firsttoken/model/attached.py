@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from firsttoken.model.stillness import ThreadStack
+from firsttoken.model.collectives import Comparison
+from firsttoken.model.stillness import ThreadStack, Wait
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +27,9 @@ class ProcessLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuLine:
-    """One row of `nvidia-smi --query-gpu`. Memory in MiB, utilisation in per cent, power in watts; None: not asked or not available."""
+    """One GPU as `nvidia-smi --query-gpu` or NVML showed it. Memory in MiB, utilisation in per cent, power in watts, link as generation and
+    lanes; None: not asked or not available. `throttled`: reasons in force that slow it down, empty where none is.
+    """
 
     index: int | None = None
     name: str | None = None
@@ -36,6 +39,13 @@ class GpuLine:
     utilisation: float | None = None
     power: float | None = None
     power_limit: float | None = None
+    throttled: tuple[str, ...] | None = None
+    link_generation: int | None = None
+    link_generation_most: int | None = None
+    link_width: int | None = None
+    link_width_most: int | None = None
+    temperature: float | None = None
+    xids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +74,7 @@ class ProbeLine:
     """One request and what came of it. `status` None: no answer; then `refused` (nobody listens) or `timed_out` may be set.
 
     `seconds`: how long the answer took, or how long was waited in vain. `tokens`: how many came, where that is told.
+    `sane` False: they were one repeated token, or of no finite probability; None: not looked at.
     """
 
     asked: Asked
@@ -74,6 +85,7 @@ class ProbeLine:
     timed_out: bool = False
     seconds: float | None = None
     tokens: int | None = None
+    sane: bool | None = None
     text: str = ""
 
 
@@ -88,8 +100,20 @@ class Probes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Dead:
+    """A process of the run that a signal ended which was not ours; `rank` None: none, or not known."""
+
+    rank: int | None = None
+    pid: int
+    signal: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Attached:
-    """`argv` is split as a shell would; `env` are assignments before it. `log` None: no log. `unread`: files that could not be read."""
+    """`argv` is split as a shell would; `env` are assignments before it. `log` None: no log. `unread`: files that could not be read.
+
+    Only the record of a run tells `waits` (None: not looked at), `dead` and `oom`; `recorded`: this is one.
+    """
 
     argv: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
@@ -99,5 +123,9 @@ class Attached:
     stacks: tuple[StackDump, ...] = ()
     gpus: tuple[GpuLine, ...] | None = None
     probes: Probes | None = None
-    flight_recorder: tuple[Mapping[str, object], ...] = ()
+    flight_recorder: Comparison | None = None
+    waits: tuple[Wait, ...] | None = None
+    dead: tuple[Dead, ...] = ()
+    oom: bool = False
+    recorded: bool = False
     unread: tuple[str, ...] = ()

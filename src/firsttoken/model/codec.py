@@ -1,14 +1,19 @@
 """Events to and from JSON lines. Reading never raises: what cannot be read becomes an `UnknownEvent` or is left out at a torn end."""
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any, get_args
 
 import msgspec
 
 from firsttoken.model.events import Body, Event, UnknownEvent
+from firsttoken.model.plan import Plan
+from firsttoken.model.secrets import Secrets
 
 _KINDS: dict[str, type[Any]] = {cls.kind: cls for cls in get_args(Body) if cls is not UnknownEvent}
+_ODD_NUMBER = re.compile(rb"NaN|Infinity|\d{19}|[eE]\+?\d\d")
+_LARGEST = 1 << 63
 _ENVELOPE = ("seq", "t", "wall", "node", "kind")
 
 
@@ -18,6 +23,19 @@ def body_to_fields(body: Body) -> dict[str, Any]:
         return {"kind": body.original, **body.fields}
     fields: dict[str, Any] = msgspec.to_builtins(body)
     return {"kind": body.kind, **fields}
+
+
+def masked(body: Body, secrets: Secrets) -> Body:
+    """Without the secrets' values, wherever they stand in it."""
+    fields = body_to_fields(body)
+    hidden = secrets.plain(fields)
+    return body if hidden == fields else body_from_fields(str(hidden.pop("kind")), hidden)
+
+
+def masked_plan(plan: Plan, secrets: Secrets) -> Plan:
+    """The same of a plan."""
+    hidden: Plan = msgspec.convert(secrets.plain(msgspec.to_builtins(plan)), Plan)
+    return hidden
 
 
 def encode(event: Event) -> bytes:
@@ -31,8 +49,19 @@ def decode(line: bytes | str) -> Event | None:
     try:
         raw = json.loads(line)
         return from_fields(raw) if isinstance(raw, dict) else None
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
         return None
+
+
+def is_sound(line: bytes) -> bool:
+    """Whether every number in it is one that a counter or a clock can show: a record may come from a stranger."""
+    if _ODD_NUMBER.search(line) is None:
+        return True
+    try:
+        json.loads(line, parse_int=_bounded, parse_float=_bounded, parse_constant=_bounded)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def from_fields(raw: dict[str, Any]) -> Event:
@@ -62,3 +91,10 @@ def read(lines: Iterable[bytes]) -> Iterator[Event]:
         if event is not None and event.seq > last:
             last = event.seq
             yield event
+
+
+def _bounded(text: str) -> float:
+    value = float(text[:400])
+    if not abs(value) <= _LARGEST:  # what is no number is not either
+        raise ValueError(f"no number of a record is {text[:30]}")
+    return value

@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from firsttoken.model.checks import Check
+from firsttoken.model.collectives import Comparison
+from firsttoken.model.gpu import GpuSample
 from firsttoken.model.plan import Plan, Policy
 from firsttoken.model.process import ListenSocket, Member, ProcessKey, RankTag, Sample, ShardFile
 from firsttoken.model.stillness import ThreadPlace, ThreadStack, Wait
@@ -170,6 +173,62 @@ class WeightProgress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WeightStorage:
+    """The weights as they lie before they are loaded: `cached` of `bytes` in the page cache (None: not told).
+
+    `path` is their folder or file; `place` names mount and device, `network` whether it is on another machine; `bytes_per_s` is its rate in sequence as it was measured
+    `age_s` before, None where it never was."""
+
+    kind: ClassVar[str] = "weight_storage"
+    shards: int
+    bytes: int
+    cached: int | None = None
+    path: str = ""
+    place: str = ""
+    network: bool = False
+    bytes_per_s: float | None = None
+    age_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadSample:
+    """What all processes of the run together did in the `seconds` before, while weights are loaded.
+
+    `user_s` and `system_s` processor time; `reads` calls that read, `read_bytes` through them; `stored_bytes` what came from storage for
+    them; `major_faults` page faults that waited for a disk; `readers` threads that read (calls or storage); `starved_s` how long a
+    main thread that loads was ready to run and got no processor, the most of any; `swapped_bytes` (in and out)
+    and `received_bytes` (network, without loopback) of the whole machine. -1: could not be read."""
+
+    kind: ClassVar[str] = "load_sample"
+    seconds: float
+    user_s: float = 0.0
+    system_s: float = 0.0
+    major_faults: int = 0
+    reads: int = -1
+    read_bytes: int = -1
+    stored_bytes: int = -1
+    readers: int = 0
+    starved_s: float = 0.0
+    swapped_bytes: int = -1
+    received_bytes: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prefetched:
+    """Weights that a prefetch beside the start has put into the page cache: `done` of `bytes` are there, `read` of them came from storage.
+
+    `ended`: None while it goes on; done, stopped, loaded (the engine was through), room (no more memory), error (`problem`)."""
+
+    kind: ClassVar[str] = "prefetched"
+    bytes: int
+    done: int
+    read: int
+    seconds: float
+    ended: str | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
     """Memory of the run's processes, bytes, told once and never as a sum of RSS. `unique` is private, `shared` counted once."""
 
@@ -257,6 +316,34 @@ class Places:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Gpus:
+    """All GPUs of the machine at one time. `source`: nvml or nvidia-smi. `interval`: seconds between two samples while in force."""
+
+    kind: ClassVar[str] = "gpus"
+    interval: float
+    samples: tuple[GpuSample, ...]
+    source: str = "nvml"
+    driver: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collectives:
+    """What ranks' own recorders say about their collectives, compared. A witness: not everything that ranks exchange is recorded."""
+
+    kind: ClassVar[str] = "collectives"
+    comparison: Comparison
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """What the quick checks found of this command, looked at beside its start. `seconds`: how long they took."""
+
+    kind: ClassVar[str] = "checked"
+    checks: tuple[Check, ...]
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Installed:
     """Versions of packages in the server's own environment, by distribution name."""
 
@@ -309,6 +396,14 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SecretsInLog:
+    """Where secrets that are known by value stand in the raw log: (offset, length) each. What leaves the machine is masked there."""
+
+    kind: ClassVar[str] = "secrets_in_log"
+    ranges: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordingStopped:
     kind: ClassVar[str] = "recording_stopped"
     reason: str
@@ -347,9 +442,10 @@ class UnknownEvent:
 
 
 Body = (
-    Planned | Launched | LaunchFailed | MemberSeen | MemberGone | Exited | Emptied | OomKill | LogLine | LogActivity | Counters | Listening
-    | WeightProgress | Memory | Stacks | Places | Installed | HttpAsked | HttpAnswer | EngineCounters | Missed | StopAsked | SignalSent
-    | Tick | Gap | RecordingStopped | ObserverStarted | ObserverLost | Judged | UnknownEvent
+    Planned | Launched | LaunchFailed | MemberSeen | MemberGone | Exited | Emptied | OomKill | LogLine | LogActivity | Counters
+    | Listening | WeightProgress | WeightStorage | LoadSample | Prefetched | Memory | Stacks | Places | Gpus | Collectives | Installed
+    | Checked | HttpAsked | HttpAnswer | EngineCounters | Missed | StopAsked | SignalSent | Tick | Gap | SecretsInLog | RecordingStopped
+    | ObserverStarted | ObserverLost | Judged | UnknownEvent
 )  # fmt: skip
 
 

@@ -45,12 +45,16 @@ class Routes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """How long a phase usually takes: `seconds` from profile, size and history; beyond it a moving start is `slow`."""
+    """How long a phase usually takes: `seconds` from profile, size and history; beyond it a moving start is `slow`.
+
+    `quiet_s`: for how long ready starts of the like on this machine stood still in it, at most, while nothing ran.
+    """
 
     phase: Phase
     seconds: float
     source: str
     """profile, size or history"""
+    quiet_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,28 +15,23 @@ MASK = "****"
 def mask_argv(argv: Sequence[str]) -> tuple[str, ...]:
     """The arguments with every secret value replaced by `MASK`: flags' values (several where a flag takes a list), assignments, and
     what stands inside JSON arguments and shell strings."""
-    masked: list[str] = []
-    behind: str | None = None  # the secret flag whose values are being read
-    shell = False  # the next argument is a shell's command string
-    for token in argv:
-        if shell and not token.startswith("-"):
-            masked.append(mask_text(token))
-            shell = False
-        elif token.startswith("-"):
-            flag, equals, value = token.partition("=")
-            behind = flag if not equals and _secret_name(flag) else None
-            named = bool(equals) and _secret_name(flag) and _is_secret_value(flag, value)
-            masked.append(f"{flag}={MASK}" if named else mask_text(token))
-            shell = _SHELL_STRING.fullmatch(token) is not None
-        elif behind is not None:
-            masked.append(MASK if _is_secret_value(behind, token) else token)
-            # argparse lists: `--api-key one two`; other flags take one value, and what follows is a positional argument
-            behind = behind if _words(behind)[-1] in ("key", "keys", "tokens") else None
-        else:
-            name, equals, value = token.partition("=")
-            whole = bool(equals) and _NAME.fullmatch(name) and _secret_name(name) and _is_secret_value(name, value)
-            masked.append(f"{name}={MASK}" if whole else mask_text(token))
-    return tuple(masked)
+    return tuple(_replaced(token, spans) for token, spans in _argv_spans(argv))
+
+
+def secrets_in_argv(argv: Sequence[str]) -> tuple[str, ...]:
+    """The values that `mask_argv` would mask: to be looked for in what such a command writes."""
+    return tuple(token[begin:end] for token, spans in _argv_spans(argv) for begin, end in spans)
+
+
+def secrets_in_env(env: Mapping[str, str]) -> tuple[str, ...]:
+    """The values that `mask_env` would mask."""
+    named = [value for name, value in env.items() if _secret_name(name) and _is_secret_value(name, value)]
+    return (*named, *(found for value in env.values() for found in secrets_in_text(value)))
+
+
+def secrets_in_text(text: str) -> tuple[str, ...]:
+    """The values that `mask_text` would mask."""
+    return tuple(text[begin:end] for begin, end in _merged(text))
 
 
 def mask_env(env: Mapping[str, str]) -> dict[str, str]:
@@ -46,15 +41,7 @@ def mask_env(env: Mapping[str, str]) -> dict[str, str]:
 
 def mask_text(text: str, *, equal_length: bool = False) -> str:
     """Free text: log lines, process titles, shell strings, JSON, URLs. `equal_length`: as many asterisks as the secret had characters."""
-    spans = _merged(text)
-    if not spans:
-        return text
-    parts: list[str] = []
-    done = 0
-    for begin, end in spans:
-        parts += (text[done:begin], "*" * (end - begin) if equal_length else MASK)
-        done = end
-    return "".join((*parts, text[done:]))
+    return _replaced(text, _merged(text), equal_length=equal_length)
 
 
 def mask_bytes(data: bytes) -> bytes:
@@ -150,6 +137,41 @@ def _is_secret_value(name: str, value: str) -> bool:
 def _random(value: str) -> bool:
     """Looks drawn, not written: long, one word, letters and digits mixed."""
     return len(value) >= 20 and all(re.search(sign, value) for sign in (r"^[\w\-+/=.~]+$", r"\d", r"[A-Za-z]"))
+
+
+def _argv_spans(argv: Sequence[str]) -> Iterator[tuple[str, list[tuple[int, int]]]]:
+    """Each argument with where its secrets stand."""
+    behind: str | None = None  # the secret flag whose values are being read
+    shell = False  # the next argument is a shell's command string
+    for token in argv:
+        if shell and not token.startswith("-"):
+            yield token, _merged(token)
+            shell = False
+        elif token.startswith("-"):
+            flag, equals, value = token.partition("=")
+            behind = flag if not equals and _secret_name(flag) else None
+            named = bool(equals) and _secret_name(flag) and _is_secret_value(flag, value)
+            yield token, [(len(flag) + 1, len(token))] if named else _merged(token)
+            shell = _SHELL_STRING.fullmatch(token) is not None
+        elif behind is not None:
+            yield token, [(0, len(token))] if _is_secret_value(behind, token) else []
+            # argparse lists: `--api-key one two`; other flags take one value, and what follows is a positional argument
+            behind = behind if _words(behind)[-1] in ("key", "keys", "tokens") else None
+        else:
+            name, equals, value = token.partition("=")
+            whole = bool(equals) and _NAME.fullmatch(name) and _secret_name(name) and _is_secret_value(name, value)
+            yield token, [(len(name) + 1, len(token))] if whole else _merged(token)
+
+
+def _replaced(text: str, spans: Sequence[tuple[int, int]], *, equal_length: bool = False) -> str:
+    if not spans:
+        return text
+    parts: list[str] = []
+    done = 0
+    for begin, end in spans:
+        parts += (text[done:begin], "*" * (end - begin) if equal_length else MASK)
+        done = end
+    return "".join((*parts, text[done:]))
 
 
 def _merged(text: str) -> list[tuple[int, int]]:

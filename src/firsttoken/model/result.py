@@ -20,10 +20,13 @@ class EngineRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseRow:
+    """`quiet_s`: for how long nothing ran and no strong signal came in it, at most; None where there was no such time."""
+
     name: Phase
     began_s: float
     seconds: float | None
     ranks_done: int
+    quiet_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +54,9 @@ class RanksRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightsRow:
-    """`seconds` and `bytes_per_s` once loading ended; `source`: page_cache, storage, network where it can be told."""
+    """`seconds` and `bytes_per_s` once loading ended; `source`: page_cache, storage, network where it can be told; `path`: of
+    their folder or file; `prefetched`:
+    bytes that a prefetch beside the start put into memory; `says`: what the load's rate means, and why it was not higher."""
 
     shards_done: int | None = None
     shards: int | None = None
@@ -60,6 +65,9 @@ class WeightsRow:
     seconds: float | None = None
     bytes_per_s: float | None = None
     source: str | None = None
+    path: str | None = None
+    prefetched: int = 0
+    says: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +134,7 @@ class Result:
     exit: ExitRow = field(default_factory=ExitRow)
     next: tuple[str, ...] = ()
     findings: tuple[Mapping[str, Any], ...] = ()
+    checks: tuple[Mapping[str, Any], ...] = ()
     not_checked: tuple[str, ...] = ()
 
 

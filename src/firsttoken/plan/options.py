@@ -10,9 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import yaml
-
 from firsttoken.knowledge.profile import Option, Profile
+from firsttoken.model.isolation import Given
 from firsttoken.plan.world import UNKNOWN, World
 
 Value = str | int | float | bool | tuple[str, ...] | Mapping[str, object]
@@ -57,6 +56,15 @@ def read(args: Sequence[str], profile: Profile, world: World, also: Sequence[str
     return reader.result(problems)
 
 
+def given(args: Sequence[str], profile: Profile, world: World, also: Sequence[str] = ()) -> tuple[Given, ...]:
+    """Every flag as it stands, in order; of one that no option names, all words that may be its values. Never raises."""
+    reader = _Reader(profile, world, also)
+    reader.read_args(args)
+    positional = any(option.position is not None and option not in reader.raw for option in profile.options)
+    missed = positional and not reader.positionals and not reader.likely
+    return tuple(reader.without_model(one) if missed and one.field is None else one for one in reader.given)
+
+
 _SWITCH = re.compile(r"--(?:no|enable|disable|enforce|trust|skip|use|allow|is|headless|verbose)(?:[-_]|$)|-[vh]$")
 """Of the flags with such names in the two engines that were looked at, 293 take no value and one does."""
 _ATTACHED = re.compile(r"-[A-Za-z]\d+$")
@@ -76,6 +84,7 @@ class _Reader:
         self.positionals: list[str] = []
         self.likely: list[str] = []
         self.guessed: list[str] = []
+        self.given: list[Given] = []
 
     def last(self, option: Option) -> str | None:
         values = self.raw.get(option)
@@ -91,7 +100,7 @@ class _Reader:
             if word == "--":
                 self.positionals += words[at:]
                 return
-            if not word.startswith("-") or word == "-" or _NEGATIVE.match(word) or " " in word:
+            if not word.startswith("-") or word == "-" or _NEGATIVE.match(word) or " " in word.partition("=")[0]:
                 if sure or self._like_a_model(word):
                     (self.positionals if sure else self.likely).append(word)
                 continue
@@ -101,6 +110,7 @@ class _Reader:
             at += len(taken) if inline is None else 0
             values = taken if inline is None else (inline,)
             self.flags[name] = values
+            self.given.append(self._as_given(name, option, words, at, len(taken) if inline is None else 0, values))
             if option is not None:
                 self._give(option, word, values)
                 self.sources[option] = source or f"flag {name}"
@@ -116,6 +126,21 @@ class _Reader:
             return (), True
         self.guessed += following[:1]
         return following[:1], not following
+
+    def _as_given(self, name: str, option: Option | None, words: list[str], end: int, taken: int, values: tuple[str, ...]) -> Given:
+        begin = end - taken - 1
+        if option is None and taken:
+            more = _leading_values(words, end)
+            kept = next((at for at, word in enumerate(more) if self._like_a_model(word)), len(more))
+            end, values = end + kept, values + more[:kept]
+        negated = option is not None and words[begin].startswith(("--no-", "--no_")) and not name.startswith("--no")
+        written = "--no-" + name[2:] if negated else name
+        return Given(name=written, begin=begin, end=end, values=values, field=option.field if option is not None else None)
+
+    def without_model(self, one: Given) -> Given:
+        """A switch that no option names, in front of a model that was not found elsewhere, has not the model for its value."""
+        swallowed = bool(one.values) and one.end > one.begin + 1 and self._like_a_model(one.values[0])
+        return Given(name=one.name, begin=one.begin, end=one.begin + 1) if swallowed else one
 
     def _give(self, option: Option, word: str, values: tuple[str, ...]) -> None:
         keys = word.partition("=")[0].split(".")[1:] if option.type == "json" and word.startswith("--") else []
@@ -245,6 +270,8 @@ def _config_words(path: str, world: World) -> tuple[list[str], str | None]:
     text = world.read_text(world.path(path))
     if text is None:
         return [], f"config file {path}: not readable"
+    import yaml  # only for a command that names a file of options
+
     try:
         content = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError, ValueError) as error:

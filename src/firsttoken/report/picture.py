@@ -126,7 +126,7 @@ def _lines(picture: Picture) -> Iterator[str]:
         yield ""
         said = f"each {group.meaning}" if len(group.pids) > 1 else group.meaning
         thread = "" if group.main else f", thread {group.thread}" if group.thread else ", another thread"
-        yield f"{_who(group)}{thread}: {said or 'no known signature fits'}" + (f" [{group.where}]" if group.where else "")
+        yield f"{who(group)}{thread}: {said or 'no known signature fits'}" + (f" [{group.where}]" if group.where else "")
         for frame in group.frames[:_FRAMES]:
             yield f"    {frame.function} ({frame.file}{f':{frame.line}' if frame.line else ''})"
         if len(group.frames) > _FRAMES:
@@ -143,7 +143,7 @@ def _lines(picture: Picture) -> Iterator[str]:
         yield from (f"  {one.label} [{one.state}] {one.title[:80]}: {one.error}" for one in unread)
 
 
-def _who(group: Group) -> str:
+def who(group: Group) -> str:
     if len(group.ranks) == len(group.pids) > 1:
         ranks = group.ranks
         span = len(ranks) > 2 and ranks == tuple(range(ranks[0], ranks[-1] + 1))

@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from firsttoken.model.events import Prefetched
 from firsttoken.model.result import Result
 from firsttoken.model.words import Verdict
 
@@ -16,11 +17,24 @@ def change_line(result: Result) -> str:
     return f"{result.elapsed_s or 0:7.1f} s  {result.verdict:<9}  {result.reason}"
 
 
+def prefetch_line(body: Prefetched) -> str:
+    """`prefetch: 12.1 of 12.1 GB are in memory, 9.0 GB of it read in 7.0 s`"""
+    done, read = f"{body.done / 1e9:.2f} of {body.bytes / 1e9:.2f} GB", f"{body.read / 1e9:.2f} GB"
+    text = f"prefetch: {done} are in memory, {read} of it read in {body.seconds:.1f} s"
+    why = {
+        "loaded": "; the load is done",
+        "stopped": "; it was stopped",
+        "room": "; memory has no room for more",
+        "error": f"; {body.problem}",
+    }
+    return text + why.get(body.ended or "", "")
+
+
 def summary(result: Result) -> str:
     """The whole answer in a screenful: verdict and reason, phases with durations, endpoint, weights, timers, what comes next."""
     lines = [f"{result.verdict.upper()}: {result.reason}"]
     lines += [f"  proof: {fact}" for fact in result.proof if result.verdict is not Verdict.READY]
-    lines += ["", *_facts(result)]
+    lines += ["", *(f"  {name:<9} {text}" for name, text in facts(result))]
     if result.phases:
         lines += ["", "  phase              began   took     ranks done"]
         lines += [f"  {row.name:<17}{row.began_s:7.1f} s {_took(row.seconds):>8}  {row.ranks_done}" for row in result.phases]
@@ -52,7 +66,8 @@ def _finding(row: Mapping[str, Any]) -> list[str]:
     return lines + ([f"    unknown: {', '.join(row['unknown'])} (not attached)"] if row.get("unknown") else [])
 
 
-def _facts(result: Result) -> list[str]:
+def facts(result: Result) -> list[tuple[str, str]]:
+    """What is known about the server, by name, without what is not."""
     version = f" {result.engine.version}" if result.engine.version else ""
     rows = [
         ("engine", f"{result.engine.name or 'not recognised'}{version}"),
@@ -62,7 +77,7 @@ def _facts(result: Result) -> list[str]:
         ("memory", _memory(result)),
         ("run", result.folder or result.run or ""),
     ]
-    return [f"  {name:<9} {text}" for name, text in rows if text]
+    return [(name, text) for name, text in rows if text]
 
 
 def _weights(result: Result) -> str:
@@ -70,7 +85,11 @@ def _weights(result: Result) -> str:
     parts = [f"{w.shards_done}/{w.shards} shards" if w.shards else "", f"{w.bytes / 1e9:.2f} GB" if w.bytes else ""]
     parts.append(f"in {w.seconds:.1f} s" if w.seconds is not None else "")
     parts.append(f"{w.bytes_per_s / 1e6:.0f} MB/s" if w.bytes_per_s else "")
+    parts.append(_SOURCES.get(w.source or "", ""))
     return ", ".join(part for part in parts if part)
+
+
+_SOURCES = {"page_cache": "from memory", "storage": "from disk", "network": "over the network"}
 
 
 def _memory(result: Result) -> str:

@@ -57,12 +57,28 @@ def row(server: Server) -> str:
 
 def _by_pid(pid: int, finder: Finder) -> Aim:
     if not finder.alive(pid):
+        if _is_hidden(pid):
+            raise NoAim(
+                f"process {pid} is hidden from this user (/proc is mounted with hidepid): run this as its user or as root, "
+                "or give the server's address, which can be asked by HTTP"
+            )
         raise NoAim(f"there is no process {pid} here (or it has ended and only waits for its parent); `firsttoken attach` finds servers")
     server = finder.server(finder.root_of(pid))
     if server is None:
         raise NoAim(f"process {pid} has just ended")
     other = server.process.pid != pid
     return Aim(server=server, notes=(f"process {pid} belongs to the server of pid {server.process.pid}",) if other else ())
+
+
+def _is_hidden(pid: int) -> bool:
+    """Whether it is there although /proc does not show it. Signal 0 sends nothing: it only asks."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return not os.path.exists(f"/proc/{pid}")
+    except (OSError, OverflowError):
+        return False
+    return False
 
 
 def _the_only(found: list[Server]) -> Aim:

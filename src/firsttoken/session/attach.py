@@ -19,10 +19,13 @@ from firsttoken.history.runs import RunFolder, create
 from firsttoken.hosts.procfs import Procfs
 from firsttoken.judge.state import State
 from firsttoken.launch.folder import pid_namespace
+from firsttoken.model.codec import masked_plan
 from firsttoken.model.events import Body, Launched, Listening, Missed, ObserverStarted, Planned
 from firsttoken.model.plan import Plan, Policy
 from firsttoken.model.process import ProcessKey
+from firsttoken.model.redact import secrets_in_argv, secrets_in_env
 from firsttoken.model.requests import Request
+from firsttoken.model.secrets import Secrets
 from firsttoken.session.aim import Aim, root_folder
 from firsttoken.session.follow import Follower, Seen
 from firsttoken.session.log_pump import LogPump, aside, last_bytes, shown
@@ -50,10 +53,15 @@ class Attachment:
     stamp_of: Callable[[str], float | None]
     unseen: list[Missed] = field(default_factory=list)
     folder: RunFolder = field(init=False)
+    _secrets: Secrets = field(init=False)
     _starts: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """OSError where no run folder can be made."""
+        server = self.aim.server
+        told = (*secrets_in_argv(server.argv), *secrets_in_env(server.env)) if server is not None else ()
+        self._secrets = Secrets((*told, *secrets_in_env(os.environ)))
+        self.plan = masked_plan(self.plan, self._secrets)
         self.folder = create(self.plan.engine or "attach", datetime.now(UTC))
         self.folder.write_json("spec.json", self._spec())
         self.folder.write_json("attached.json", self._marker(ended=False))
@@ -75,7 +83,7 @@ class Attachment:
         record = OwnRecord(self.folder, root=root if root.pid else None, age_s=age, clock=past.clock)
         pump = LogPump(sources=self.log.sources, put=record.log, starts=self._starts)
         watched = AttachedSenses(senses, pump, self.unseen)
-        observer = Observer(folder=self.folder, senses=watched, stream=record.stream(log=True))
+        observer = Observer(folder=self.folder, senses=watched, stream=record.stream(log=True), secrets=self._secrets)
         follower = make_follower(folder=self.folder, source=record.stream())
         first = (
             Planned(plan=self.plan, policy=self.policy, firsttoken=__version__),

@@ -1,19 +1,22 @@
 """What this machine lets an observer see and do. Every line comes from an attempt, not from a version number."""
 
-import ctypes.util
-import importlib.util
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from firsttoken.history.runs import home
 from firsttoken.hosts.procfs import Procfs
 from firsttoken.launch import cgroup
+from firsttoken.model.events import Body, Gpus, Missed
+from firsttoken.observe.gpu import GpuWatcher
+from firsttoken.observe.gpu import present as gpus_present
 
 _DEADLINE = 10.0
 _ROOM = 1 << 30
@@ -102,13 +105,33 @@ def _cgroup() -> Found:
 _YAMA = {b"": "no Yama", b"0": "Yama 0: same user", b"1": "Yama 1: own descendants", b"2": "Yama 2: root only", b"3": "Yama 3: nobody"}
 
 
+_CAP_SYS_PTRACE = 1 << 19
+
+
 def _ptrace(procfs: Procfs) -> Found:
     scope = (procfs.read("sys/kernel/yama/ptrace_scope") or b"").strip()
     fact = _YAMA.get(scope, f"Yama {scope.decode('ascii', 'replace')}")
-    if scope == b"3" or (scope in (b"1", b"2") and os.geteuid() != 0):
+    capable = _capabilities(procfs) & _CAP_SYS_PTRACE
+    if scope == b"3" or (scope in (b"1", b"2") and not capable):
         remedy = "stacks of the server cannot be read from outside: sysctl kernel.yama.ptrace_scope=0, or run as root"
         return Found(id="ptrace", result="warn", fact=fact, remedy=remedy)
-    return Found(id="ptrace", result="pass", fact=fact)
+    if capable:
+        return Found(id="ptrace", result="pass", fact=f"{fact}; CAP_SYS_PTRACE: every user's processes")
+    fact += "; no CAP_SYS_PTRACE: only processes of this user that have no more capabilities than we have"
+    if os.geteuid() != 0:
+        return Found(id="ptrace", result="pass", fact=fact)
+    return Found(id="ptrace", result="warn", fact=fact, remedy="in a container: --cap-add SYS_PTRACE")
+
+
+def _capabilities(procfs: Procfs) -> int:
+    """The effective ones of this process; 0 where they cannot be read."""
+    for line in (procfs.read("self/status", 1 << 14) or b"").splitlines():
+        if line.startswith(b"CapEff:"):
+            try:
+                return int(line.split()[1], 16)
+            except (IndexError, ValueError):
+                return 0
+    return 0
 
 
 def _py_spy() -> Found:
@@ -134,16 +157,33 @@ def _py_spy() -> Found:
 
 
 def _gpu() -> Iterator[Found]:
-    """By presence only: nothing here calls into a driver that might be wedged."""
-    devices = list(Path("/dev").glob("nvidia[0-9]*"))
-    library = ctypes.util.find_library("nvidia-ml")
-    if not devices and library is None:
-        yield Found(id="gpu", result="not_checked", fact="no NVIDIA device and no NVML here")
+    """Asked as a run asks: from a process that may hang in a wedged driver."""
+    if not gpus_present():
+        yield Found(id="gpu", result="not_checked", fact="no NVIDIA device here")
         return
-    fact = f"{len(devices)} NVIDIA devices; NVML {'found' if library else 'not found'}"
-    binding = importlib.util.find_spec("pynvml") is not None
-    remedy = None if library and binding else "pip install nvidia-ml-py, for the memory and clocks of GPUs"
-    yield Found(id="gpu", result="pass" if devices else "warn", fact=fact, remedy=remedy)
+    told: Body | None = None
+    with closing(GpuWatcher()) as watcher:
+        until = time.monotonic() + _DEADLINE
+        while told is None and time.monotonic() < until:
+            told = next(iter(watcher.look(0.0)), None)
+            time.sleep(0.02)
+    if not isinstance(told, Gpus) or not told.samples:
+        fact = told.reason if isinstance(told, Missed) else f"the driver gave no answer for {_DEADLINE:.0f} s"
+        yield Found(id="gpu", result="warn", fact=fact, remedy="look at nvidia-smi; in a container: --gpus, with the `utility` capability")
+        return
+    names = ", ".join(sorted({sample.name for sample in told.samples}))
+    fact = f"{len(told.samples)} GPUs ({names}) through {told.source}" + (f", driver {told.driver}" if told.driver else "")
+    lacking = [
+        name
+        for name, there in (
+            ("memory traffic", any(s.dram is not None or s.memory_busy is not None for s in told.samples)),
+            ("power", any(s.power is not None for s in told.samples)),
+            ("processes", any(s.processes is not None for s in told.samples)),
+        )
+        if not there
+    ]
+    remedy = f"not told here: {', '.join(lacking)}; a spinning GPU cannot be told from a busy one" if lacking else None
+    yield Found(id="gpu", result="warn" if lacking else "pass", fact=fact, remedy=remedy)
 
 
 def _beside(name: str) -> str | None:

@@ -9,17 +9,22 @@ from pathlib import Path
 from firsttoken.explain.facts import Facts, gather
 from firsttoken.explain.findings import Finding, findings
 from firsttoken.explain.verdict import Judgement, judge
+from firsttoken.history.masked_log import raw_log
 from firsttoken.history.runs import RunFolder
 from firsttoken.judge.outcome import result as judged_result
+from firsttoken.judge.outcome import told_port, url
+from firsttoken.judge.state import State
 from firsttoken.knowledge.causes import causes
 from firsttoken.knowledge.signs import signs
 from firsttoken.model.attached import Attached
 from firsttoken.model.reading import Reading
 from firsttoken.model.result import RanksRow, Result, WeightsRow
 from firsttoken.model.words import OPEN_VERDICTS, Phase, Verdict
+from firsttoken.session import recorded
 from firsttoken.session.reading import Folded, fold
+from firsttoken.session.recorded import Scene
 from firsttoken.session.replay import replay
-from firsttoken.survey.case_folder import LOG_LIMIT, read_case, read_log_file
+from firsttoken.survey.case_folder import LOG_LIMIT, read_case, read_log_file, read_recorders
 
 SURE = 0.5
 _STOPPED = "stopped-from-outside"
@@ -40,14 +45,28 @@ def explain_path(path: Path) -> Result:
 
 def explain_run(run: RunFolder) -> Result:
     """A recorded run: its own events tell more than its log could; the log is searched for causes all the same."""
-    replayed = replay(run.events())
-    base = judged_result(replayed.state, str(run.path))
-    data = b"".join(block for _, block in run.log())[:LOG_LIMIT]
-    attached = Attached(argv=replayed.state.plan.command, command=" ".join(replayed.state.plan.command), log=data)
-    folded = fold(attached)
-    facts = gather(attached, replace(folded.reading, plan=replayed.state.plan, phase=base.phase or folded.reading.phase), signs())
-    found = findings(facts, causes(), base.verdict)
-    ours = replayed.state.stop_by is not None  # the record knows who stopped it
+    from firsttoken.session.witnesses import RECORDS  # with it come sockets and an event loop, which files do not need
+
+    scene = Scene()
+    replayed = replay(scene.passed(run.events()))
+    state = replayed.state
+    base = judged_result(state, str(run.path))
+    data = b"".join(part.data for part in raw_log(run, replayed.secrets_in_log))[:LOG_LIMIT]
+    told = recorded.attached(scene, state, data)
+    if (run.path / RECORDS).is_dir():
+        told = replace(told, flight_recorder=read_recorders(run.path / RECORDS, []))
+    reading = fold(Attached(argv=told.argv, log=data)).reading
+    reading = replace(
+        reading,
+        plan=state.plan,
+        phase=base.phase or reading.phase,
+        claims_ready=base.claims_ready,
+        rank_of={row.process["pid"]: row.rank for row in base.members if row.rank is not None},
+        now=base.elapsed_s,
+        idle=base.still_s,
+    )
+    found = findings(gather(told, reading, signs()), causes(), base.verdict)
+    ours = state.stop_by is not None and not told.dead  # the record knows who stopped it
     return replace(base, findings=tuple(one.row() for one in found if not (ours and one.cause.id == _STOPPED)))
 
 
@@ -104,6 +123,7 @@ def _result(folded: Folded, facts: Facts, judgement: Judgement, found: tuple[Fin
         elapsed_s=reading.now if reading.now is not None else reading.last_t,
         still_s=reading.idle if judgement.verdict in OPEN_VERDICTS else None,
         phases=reading.rows,
+        endpoint=replace(base.endpoint, url=_url(folded.state, facts)),
         ranks=RanksRow(behind=behind),
         weights=_weights(reading),
         gpus=tuple(_gpu(facts)),
@@ -111,6 +131,14 @@ def _result(folded: Folded, facts: Facts, judgement: Judgement, found: tuple[Fin
         findings=tuple(one.row() for one in found),
         not_checked=(*base.not_checked, *facts.attached.unread),
     )
+
+
+def _url(state: State, facts: Facts) -> str | None:
+    """A default of the engine's is not known to be this server's: only its command or its log tells."""
+    told = told_port(state)
+    if told is not None:
+        return url(replace(state.plan.endpoint, port=told))
+    return url(state.plan.endpoint) if facts.attached.argv else None
 
 
 def _phase(reading: Reading, facts: Facts, verdict: Verdict) -> Phase:

@@ -60,6 +60,8 @@ class Foreground:
     said: Callable[[str], None] = lambda text: None
     held: list[signal.Signals] = field(default_factory=list)
     _asked_to_end: int = 0
+    _ended_by: signal.Signals | None = None
+    """the signal to us that began the stop of a server that was starting"""
     _forwarded_end: str | None = None
     _root_ended: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -97,6 +99,8 @@ class Foreground:
             end = await self.follower.until_end(max_wait=_END_WITHIN)
             if end.ended is None:
                 self.said(f"the server is still ending; `firsttoken stop --force {self.follower.folder.name}` cuts that short")
+        if self._ended_by is not None and seen.result.verdict is Verdict.UNKNOWN:
+            return seen, 128 + self._ended_by
         return seen, seen.code if seen.code is not None else TIMED_OUT
 
     async def _to_the_end(self) -> tuple[Seen, int]:
@@ -109,6 +113,8 @@ class Foreground:
         exit_ = seen.result.exit
         if exit_.code is None and exit_.signal is None:
             return seen, seen.code or UNKNOWN
+        if self._ended_by is not None and exit_.signal is not None:
+            return seen, 128 + self._ended_by  # it died of our ladder, and that of the signal to us
         return seen, server_status(exit_.code, exit_.signal)
 
     async def _pass_on(self, number: signal.Signals) -> None:
@@ -120,6 +126,7 @@ class Foreground:
                 signal_server(self.follower.folder, number)
             return
         self._asked_to_end += 1
+        self._ended_by = self._ended_by or number
         if self._asked_to_end == 1:
             what = "what the server left" if self.follower.state.root_exit is not None else "the server, which is still starting"
             self.said(f"{number.name}: stopping {what}; once more to kill it")

@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,9 +14,12 @@ from firsttoken.history.attempts import PostMortem, latest, post_mortem
 from firsttoken.history.runs import RunFolder, create, runs
 from firsttoken.launch.spec import LaunchSpec
 from firsttoken.launch.start import KeeperHandle, StartError, start_keeper
-from firsttoken.model.codec import encode
+from firsttoken.model.codec import encode, masked_plan
 from firsttoken.model.events import Body, Event, LaunchFailed, Planned
 from firsttoken.model.plan import Plan, Policy
+from firsttoken.model.redact import secrets_in_argv, secrets_in_env
+from firsttoken.model.secrets import Secrets
+from firsttoken.session.arming import arming
 from firsttoken.session.planning import working_folder
 from firsttoken.session.surroundings import surroundings
 from firsttoken.session.tend import run_state
@@ -24,7 +27,7 @@ from firsttoken.session.tend import run_state
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What the user asked for. `observer`: the command of an observer, but for its folder."""
+    """What the user asked for. `observer`: the command of an observer, but for its folder. `arm`: add what makes a hang tell more."""
 
     argv: tuple[str, ...]
     plan: Plan
@@ -36,6 +39,9 @@ class Asked:
     stdin_fd: int | None = None
     on_observer_death: str = "keep"
     api_key_env: str | None = None
+    arm: bool = False
+    check: bool = False
+    prefetch: bool = False
 
 
 class LaunchRefused(Exception):
@@ -48,9 +54,13 @@ class LaunchRefused(Exception):
 
 def launch(asked: Asked) -> tuple[RunFolder, KeeperHandle]:
     """Starts the server under a keeper. OSError where no run folder can be made; LaunchRefused where the command cannot be started."""
+    secrets = _secrets(asked)
+    asked = replace(asked, plan=masked_plan(asked.plan, secrets))
     before = _before(asked.plan)
     folder = create(asked.plan.engine or os.path.basename(asked.argv[0]), datetime.now(UTC))
-    folder.write_json("spec.json", _spec_json(asked, before))
+    armed = arming(folder.path, asked.plan, {**os.environ, **asked.env}) if asked.arm else {}
+    asked = replace(asked, env={**asked.env, **armed})
+    folder.write_json("spec.json", secrets.plain({**_spec_json(asked, before), "armed": armed}))
     spec = LaunchSpec(
         run=folder.name,
         node=os.uname().nodename,
@@ -63,6 +73,7 @@ def launch(asked: Asked) -> tuple[RunFolder, KeeperHandle]:
         stdin_fd=asked.stdin_fd,
         on_observer_death=asked.on_observer_death,
         observer_argv=(*asked.observer, str(folder.path)),
+        secrets=secrets.values,
         terminates=asked.plan.terminates,
     )
     try:
@@ -70,6 +81,13 @@ def launch(asked: Asked) -> tuple[RunFolder, KeeperHandle]:
     except StartError as error:
         _record_refusal(folder, asked, str(error), error.code)
         raise LaunchRefused(str(error), error.code, folder) from error
+
+
+def _secrets(asked: Asked) -> Secrets:
+    """What the server is given in confidence, by its command and its environment, and the key that we ask it with."""
+    env = {**os.environ, **asked.env}
+    key = env.get(asked.api_key_env or "", "")
+    return Secrets((*secrets_in_argv(asked.argv), *secrets_in_env(env), key))
 
 
 def _before(plan: Plan) -> PostMortem | None:
@@ -88,6 +106,8 @@ def _spec_json(asked: Asked, before: PostMortem | None) -> dict[str, Any]:
         "policy": msgspec.to_builtins(asked.policy),
         "api_key_env": asked.api_key_env,
         "on_observer_death": asked.on_observer_death,
+        "check": asked.check,
+        "prefetch": asked.prefetch,
         "firsttoken": __version__,
         "attempt": before.attempt if before is not None else 1,
         "previous": {"run": before.run, "text": before.text} if before is not None else None,

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import json
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -22,8 +22,22 @@ from firsttoken.launch.folder import Key
 from firsttoken.launch.frames import LogFrame
 from firsttoken.launch.survivors import NoRecord, Survivor
 from firsttoken.model import codec
-from firsttoken.model.events import Body, Emptied, Event, Exited, Gap, Judged, LogActivity, LogLine, Missed, Planned
+from firsttoken.model.events import (
+    Body,
+    Counters,
+    Emptied,
+    Event,
+    Exited,
+    Gap,
+    Judged,
+    LogActivity,
+    LogLine,
+    Missed,
+    Planned,
+    SecretsInLog,
+)
 from firsttoken.model.requests import Request
+from firsttoken.model.secrets import LogSearch, Secrets
 from firsttoken.report.document import result_document
 from firsttoken.session.link import KeeperGone
 from firsttoken.session.stream import Ended, Live, RunStream, Skipped, TimeUp
@@ -31,6 +45,7 @@ from firsttoken.session.stream import Ended, Live, RunStream, Skipped, TimeUp
 READY_INTERVAL = 10.0
 MOST_BEHIND = 64 << 20
 """Bytes of log that are made up for; of a server that prints faster than can be read, what came before them is skipped, and told."""
+_READY_LOOK = 2.0
 _CLAIM_INTERVAL, _CLAIM_PATIENCE = 0.25, 5.0
 """Seconds between two looks, and for how long, when a server claims to be ready and no port of it is seen to listen yet."""
 _ECHO = 0.1
@@ -62,13 +77,17 @@ class Senses(Protocol):
 class Observer:
     """`master`: the server's terminal (or pipe), held for the case that the keeper dies; None where there is none to take over.
 
-    `stream`: where events and log come from and go to, where that is no keeper.
+    `stream`: where events and log come from and go to, where that is no keeper. `secrets` are masked in all that it reports.
+    `beside`: looked at once, beside the start. `alongside`: goes on beside it, and posts what it finds; told the state when it asks.
     """
 
     folder: RunFolder
     senses: Senses
     master: int | None = None
     stream: RunStream | None = None
+    secrets: Secrets = field(default_factory=Secrets)
+    beside: Callable[[], Awaitable[Sequence[Body]]] | None = None
+    alongside: Callable[[Callable[[Body], None], Callable[[], State]], Awaitable[None]] | None = None
     state: State = field(default_factory=initial)
     changes: list[Judged] = field(default_factory=list)
     _recorded: int = 0
@@ -76,6 +95,7 @@ class Observer:
     _seq: int = -1
     _planned: bool = False
     """the plan has come back as an event; before that nothing better can be made of it"""
+    _search: LogSearch = field(init=False)
     _claimed: asyncio.Event = field(default_factory=asyncio.Event)
     _missed: set[str] = field(default_factory=set)
     _outgoing: "asyncio.Queue[Body | None]" = field(default_factory=asyncio.Queue)
@@ -84,6 +104,9 @@ class Observer:
     _last_events: deque[Event] = field(default_factory=lambda: deque(maxlen=_EVENTS_HELD))
     _last_frames: deque[LogFrame] = field(default_factory=lambda: deque(maxlen=_FRAMES_HELD))
 
+    def __post_init__(self) -> None:
+        self._search = LogSearch(self.secrets)
+
     async def run(self, first: Iterable[Body] = ()) -> None:
         """Until the run has ended. `first`: events to post before any other, on a fresh run only."""
         resume = self._fold_folder()
@@ -91,18 +114,30 @@ class Observer:
             self._post(*first)
         stream = self.stream or RunStream(self.folder, "observer", log_from=resume, seq=self._seq, most_behind=MOST_BEHIND)
         sending, sampling = asyncio.create_task(self._send(stream)), asyncio.create_task(self._sample())
+        looking, going_along = asyncio.create_task(self._look_beside()), asyncio.create_task(self._go_along())
         try:
             orderly = await self._follow(stream)
             sending.cancel()
             if not orderly and self.master is not None:
                 await self._survive(self.master)
         finally:
-            tasks = (sending, sampling, *self._in_flight.values())
+            tasks = (sending, sampling, looking, going_along, *self._in_flight.values())
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await stream.close()
             self._write_result()
+
+    async def _look_beside(self) -> None:
+        if self.beside is not None and not self.state.checks:
+            self._post(*await self.beside())
+
+    async def _go_along(self) -> None:
+        if self.alongside is not None:
+            try:
+                await self.alongside(self._post, lambda: self.state)
+            except Exception as error:  # as a probe that fails: the run goes on
+                self._miss("what goes along with the start", error)
 
     async def _follow(self, stream: RunStream) -> bool:
         """Whether the keeper said farewell; False when it is gone."""
@@ -213,6 +248,9 @@ class Observer:
                 self._in_flight[request] = asyncio.create_task(self._ask(request))
 
     def _read(self, frame: LogFrame) -> None:
+        hidden = self._search.feed(frame.data, frame.offset)
+        if hidden:
+            self._post(SecretsInLog(ranges=hidden))
         self._post(*self.senses.log(frame.data, frame.offset, (self.state.launched_wall or 0.0) + frame.t))
 
     def _post_activity(self) -> None:
@@ -246,7 +284,7 @@ class Observer:
 
     def _post(self, *bodies: Body) -> None:
         for body in bodies:
-            self._outgoing.put_nowait(body)
+            self._outgoing.put_nowait(codec.masked(body, self.secrets) if self.secrets and not isinstance(body, Counters) else body)
 
     def _drain(self, most: int = 500) -> list[Body | None]:
         drained: list[Body | None] = []
@@ -289,7 +327,7 @@ class Observer:
                 self._miss("counters", error)
             while loop.time() - began < interval:
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(min(_CLAIM_INTERVAL, interval)):
+                    async with asyncio.timeout(min(_READY_LOOK if self._is_ready() else _CLAIM_INTERVAL, interval)):
                         await self._claimed.wait()
                         break
                 if self._hurries() or (interval > 1 and not self._is_ready()):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from firsttoken.history.runs import runs
-from firsttoken.history.times import mean_phases
+from firsttoken.history.times import mean_phases, with_quiet
 from firsttoken.knowledge.load import profiles
 from firsttoken.model.plan import Plan
 from firsttoken.plan.make import make_plan
@@ -23,7 +23,7 @@ def plan_of(argv: Sequence[str]) -> Plan:
     world = local_world(dict(os.environ), working_folder())
     plan = make_plan(argv, world, profiles())
     history = mean_phases(plan, runs())
-    return make_plan(argv, world, profiles(), history=history) if history else plan
+    return with_quiet(make_plan(argv, world, profiles(), history=history), runs()) if history else plan
 
 
 def working_folder() -> str:

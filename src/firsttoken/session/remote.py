@@ -7,13 +7,14 @@ than the policy's `answer_budget` makes it `unserving`.
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from firsttoken.judge.state import State
 from firsttoken.model.events import Body, Counters, EngineCounters, Listening, Planned
 from firsttoken.model.process import ListenSocket
 from firsttoken.model.requests import AskCounters, AskForToken, AskHealth, LookClosely, Request
+from firsttoken.observe.engine_counters import ask_counters
 from firsttoken.observe.http import FirstTokenProber
 from firsttoken.observe.http_target import Target
 
@@ -21,10 +22,11 @@ _CONNECTS_WITHIN = 3.0
 
 
 class RemoteSenses:
-    """`target` is asked as it is, its host by the name that the user gave."""
+    """`target` is asked as it is, its host by the name that the user gave. `counters`: the metric names of each engine it might be."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, counters: Sequence[Mapping[str, str]] = ()) -> None:
         self._target = target
+        self._names = tuple(counters)
         self._prober: FirstTokenProber | None = None
         self._listens = False
 
@@ -48,7 +50,7 @@ class RemoteSenses:
         if isinstance(request, LookClosely):
             return
         if isinstance(request, AskCounters):
-            emit(EngineCounters(error="the processes of this server cannot be seen", available=False))
+            emit(await self._counters())
             return
         prober = self._prober = self._prober or FirstTokenProber(self._target, emit)
         match request:
@@ -59,6 +61,16 @@ class RemoteSenses:
 
     def replan(self, state: State) -> Planned | None:
         return None
+
+    async def _counters(self) -> EngineCounters:
+        """The names that fit are kept."""
+        for names in self._names:
+            told = await ask_counters(self._target, names)
+            if told.error is None:
+                self._names = (names,)
+            if told.error is None or not told.available:
+                return told
+        return EngineCounters(error="its metrics page tells nothing that is known", available=False)
 
     async def _answers(self) -> bool:
         with contextlib.suppress(OSError, TimeoutError):

@@ -7,6 +7,7 @@ verdict follows from one look.
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from firsttoken.history.runs import RunFolder
 from firsttoken.hosts.procfs import Procfs
@@ -14,13 +15,14 @@ from firsttoken.judge import graph
 from firsttoken.judge.closeup import Look, main_waits
 from firsttoken.judge.ranks import world_rank
 from firsttoken.knowledge.stacks import signature
-from firsttoken.model.events import Places, Stacks
+from firsttoken.model.events import Body, Places, Stacks
 from firsttoken.model.frames import group
 from firsttoken.model.plan import Sizes
 from firsttoken.model.process import Member, ProcessKey
 from firsttoken.model.redact import mask_argv
 from firsttoken.model.stillness import ThreadStack
 from firsttoken.observe.closeup import CloseLook
+from firsttoken.observe.native import NativeTaker
 from firsttoken.observe.processes import ProcessWatcher
 from firsttoken.report.picture import Group, Picture, Seen
 from firsttoken.session.replay import replay
@@ -33,8 +35,10 @@ class NothingToSee(Exception):
     """There is no process to look at; the text says why and what to do."""
 
 
-async def run_stacks(folder: RunFolder, *, all_threads: bool = False, procfs: Procfs | None = None) -> Picture:
-    """Of a run's processes, as its events name them. NothingToSee where none of them lives here."""
+async def run_stacks(folder: RunFolder, *, all_threads: bool = False, native: bool = False, procfs: Procfs | None = None) -> Picture:
+    """Of a run's processes, as its events name them. NothingToSee where none of them lives here. `native`: with native frames, for which
+    each process is stopped for about a second; never of a server that serves.
+    """
     procfs = procfs or Procfs()
     state = replay(folder.events()).state
     members = [m for m in state.members.values() if m.process.node == state.node and procfs.alive(m.process.pid, m.process.start)]
@@ -42,15 +46,25 @@ async def run_stacks(folder: RunFolder, *, all_threads: bool = False, procfs: Pr
         where = f" on {state.node}" if state.node and state.node != os.uname().nodename else ""
         ended = "has ended" if state.emptied else f"has no process{where} that can be seen from here"
         raise NothingToSee(f"{folder.name} {ended}; `firsttoken explain {folder.name}` reads what was recorded")
+    if native and state.ready_at is not None:
+        raise NothingToSee(f"{folder.name} serves, and native frames would stop it for seconds; without --native nothing is stopped")
     sizes = state.plan.sizes
     titled = {m.process.pid: world_rank(m.tag, sizes) for m in members}
     ranks = {pid: rank if rank is not None else state.told_ranks.get(pid) for pid, rank in titled.items()}
     root = state.root.pid if state.root is not None else None
-    return await _look(members, ranks, root, of=f"run {folder.name}", run=folder.name, all_threads=all_threads, procfs=procfs)
+    return await _look(
+        members, ranks, root, of=f"run {folder.name}", run=folder.name, all_threads=all_threads, native=native, procfs=procfs
+    )
 
 
 async def tree_stacks(
-    pid: int, patterns: Sequence[re.Pattern[str]], sizes: Sizes, *, all_threads: bool = False, procfs: Procfs | None = None
+    pid: int,
+    patterns: Sequence[re.Pattern[str]],
+    sizes: Sizes,
+    *,
+    all_threads: bool = False,
+    native: bool = False,
+    procfs: Procfs | None = None,
 ) -> Picture:
     """Of a process and all that descends from it. `patterns` read ranks from titles. NothingToSee where `pid` is no process."""
     procfs = procfs or Procfs()
@@ -65,7 +79,7 @@ async def tree_stacks(
     if not members:
         raise NothingToSee(f"process {pid} has ended")
     ranks = {m.process.pid: world_rank(m.tag, sizes) for m in members}
-    return await _look(members, ranks, pid, of=f"process {pid}", run=None, all_threads=all_threads, procfs=procfs)
+    return await _look(members, ranks, pid, of=f"process {pid}", run=None, all_threads=all_threads, native=native, procfs=procfs)
 
 
 async def _look(
@@ -76,10 +90,31 @@ async def _look(
     of: str,
     run: str | None,
     all_threads: bool,
+    native: bool,
     procfs: Procfs,
 ) -> Picture:
     keys = [m.process for m in members]
-    told = await CloseLook(procfs, os.uname().nodename).take(keys[:MOST], 1, in_run=keys)
+    told = list(await CloseLook(procfs, os.uname().nodename).take(keys[:MOST], 1, in_run=keys))
+    taker = NativeTaker(procfs=procfs)
+    for number, body in enumerate(told):  # one after the other: they wait for each other anyway
+        if native and isinstance(body, Stacks) and body.threads:
+            found = await taker.take(body.process, 1)
+            told[number] = found if found.threads else replace(body, error=found.error)
+    return picture_of(members, ranks, root, told, of=of, run=run, all_threads=all_threads)
+
+
+def picture_of(
+    members: Sequence[Member],
+    ranks: Mapping[int, int | None],
+    root: int | None,
+    told: Iterable[Body],
+    *,
+    of: str,
+    run: str | None,
+    all_threads: bool = False,
+) -> Picture:
+    """Of what one look at all `members` told, now or in a record. `ranks` by pid."""
+    told = tuple(told)
     places = {body.process: body for body in told if isinstance(body, Places)}
     stacks = {body.process: body for body in told if isinstance(body, Stacks)}
     seen = [_seen(m, ranks[m.process.pid], root, places.get(m.process), stacks.get(m.process)) for m in members if m.process in stacks]

@@ -1,6 +1,7 @@
 """Ending runs: through their keeper while it lives, by key, mark and cgroup where it does not."""
 
 import asyncio
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from firsttoken.history.runs import RunFolder
@@ -61,9 +62,11 @@ async def stop(folder: RunFolder, *, force: bool, max_wait: float) -> Stopped:
         how = f"stop it yourself with: {attached['stop']}" if attached.get("stop") else "stop it where it runs"
         raise NotOurs(f"{folder.name} is a server that firsttoken did not start, and it never stops one; {how}")
     was = run_state(folder)
+    before = _pids(folder, of=("server", "member"))
     if was == "running" and await _ask_keeper(folder, force, max_wait):
         left = _pids(folder)
-        return Stopped(was=was, text="stopped" if not left else f"still ending after {max_wait:.0f} s", left=left)
+        ended = tuple(pid for pid in before if pid not in left)
+        return Stopped(was=was, text="stopped" if not left else f"still ending after {max_wait:.0f} s", ended=ended, left=left)
     if was == "none":
         return Stopped(was=was, text="this run never started; nothing is left of it")
     done = await asyncio.to_thread(finish, folder.path, seconds=max_wait, by="stop")
@@ -123,5 +126,5 @@ def _keeper_lives(keeper: dict[str, object]) -> bool:
     return keeper.get("boot_id") == procfs.boot_id() and procfs.alive(pid, start)
 
 
-def _pids(folder: RunFolder) -> tuple[int, ...]:
-    return tuple(item.process.pid for item in find_left(folder.path))
+def _pids(folder: RunFolder, *, of: Collection[str] = ("server", "member", "observer", "keeper")) -> tuple[int, ...]:
+    return tuple(item.process.pid for item in find_left(folder.path) if item.part in of)

@@ -3,13 +3,15 @@
 Reads bounded amounts: of a log that is larger than the limit the first and the last half are kept, with a line between them that says so.
 """
 
-import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 from firsttoken.model.attached import Attached, StackDump
+from firsttoken.model.collectives import Comparison, FlightRecord
 from firsttoken.survey.command_text import read_command
+from firsttoken.survey.flight_recorder import LIMIT as DUMP_LIMIT
+from firsttoken.survey.flight_recorder import read_record
+from firsttoken.survey.flight_recorder_compare import compare
 from firsttoken.survey.gpus_csv import read_gpus
 from firsttoken.survey.probes_text import read_probes
 from firsttoken.survey.processes_text import read_processes
@@ -58,9 +60,27 @@ def read_case(folder: Path) -> Attached:
         stacks=tuple(_stacks(folder / "stacks", unread)),
         gpus=read_gpus(gpus) if gpus is not None else None,
         probes=read_probes(probes) if probes is not None else None,
-        flight_recorder=tuple(_records(folder / "flight_recorder", unread)),
+        flight_recorder=read_recorders(folder / "flight_recorder", unread),
         unread=tuple(unread),
     )
+
+
+def read_recorders(folder: Path, unread: list[str]) -> Comparison | None:
+    """Flight-recorder dumps, one a rank, compared. None where none can be read."""
+    found: list[FlightRecord] = []
+    for file in _listed(folder, unread):
+        try:
+            with file.open("rb") as opened:
+                data = opened.read(DUMP_LIMIT)
+        except OSError as error:
+            unread.append(f"{folder.name}/{file.name}: {error.strerror or error}")
+            continue
+        record = read_record(data, file.name)
+        if isinstance(record, FlightRecord):
+            found.append(record)
+        elif file.suffix not in (".log", ".txt", ".md"):
+            unread.append(f"{folder.name}/{file.name}: {record}")
+    return compare(found) if found else None
 
 
 def _text(file: Path, unread: list[str]) -> str | None:
@@ -97,24 +117,6 @@ def _stacks(folder: Path, unread: list[str]) -> list[StackDump]:
         if text is not None:
             number = re.search(r"\d{1,9}", file.stem)
             found.extend(read_stacks(text, int(number.group()) if number else None))
-    return found
-
-
-def _records(folder: Path, unread: list[str]) -> list[Mapping[str, object]]:
-    """Flight-recorder dumps that are JSON. A pickle from a stranger is never loaded."""
-    found: list[Mapping[str, object]] = []
-    for file in _listed(folder, unread):
-        text = _text(file, unread)
-        if text is None or not text.lstrip().startswith("{"):
-            unread.append(f"{folder.name}/{file.name}: only JSON dumps are read, never a pickle")
-            continue
-        try:
-            record = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            unread.append(f"{folder.name}/{file.name}: {str(error)[:100]}")
-            continue
-        if isinstance(record, dict):
-            found.append(record)
     return found
 
 

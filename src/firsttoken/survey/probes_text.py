@@ -26,6 +26,9 @@ _AGE = re.compile(
     r"\s*(?:after|since)\s+(?:the\s+)?(?P<what>last (?:log )?line|last line of the log|start(?:-?up)?|launch)",
     re.IGNORECASE,
 )
+_SPAN = r"(?P<{}>\d{{1,6}}(?:\.\d+)?)\s*(?P<{}>s|sec(?:onds?)?|min(?:utes?)?|h|hours?)"
+_SAME = r"\b(?:nothing|no (?:new|change|output|further|more)|still|same|unchanged)\b"
+_LATER = re.compile(rf"{_SPAN.format('n', 'unit')}\s*later\b.*{_SAME}|{_SAME}.*\bafter {_SPAN.format('n2', 'unit2')}\b", re.IGNORECASE)
 _CURL_LIMIT = re.compile(r"(?:^| )(?:-m|--max-time) (?P<n>\d{1,6})")
 
 
@@ -44,6 +47,9 @@ def read_probes(text: str) -> Probes:
                 since_start = seconds
             continue
         if line.startswith("#"):
+            later = _LATER.search(line)
+            if later is not None and since_last is None:
+                since_last = float(later["n"] or later["n2"]) * _unit(later["unit"] or later["unit2"])
             continue
         request = _request(line)
         if request is None:

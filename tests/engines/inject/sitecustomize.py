@@ -1,6 +1,7 @@
 """Makes one rank of an unmodified vLLM block: put this folder on PYTHONPATH and set VLLM_INJECT=MODE[:RANK[:NTH]] (rank 1, first call).
 
-When it does, it writes the Unix time and its pid as one line to the file VLLM_INJECT_LOG, if that is set.
+When it does, it writes the Unix time and its pid as one line to the file VLLM_INJECT_LOG, if that is set. With VLLM_INJECT_UNLESS=FLAG
+it does so only where the server's command has no such flag.
 
 | mode | the rank blocks | how |
 |---|---|---|
@@ -101,6 +102,9 @@ class _Injector(importlib.abc.MetaPathFinder):
         spec.loader.exec_module = execute_and_wrap  # type: ignore[method-assign]  # the loader is this spec's own
         return spec
 
+
+if os.environ.get("VLLM_INJECT_UNLESS", "") in sys.orig_argv:
+    os.environ.pop("VLLM_INJECT", None)  # the other processes of the server inherit that
 
 if os.environ.get("VLLM_INJECT"):
     _mode, _rank, _nth, *_ = [*os.environ["VLLM_INJECT"].split(":"), "1", "1"]

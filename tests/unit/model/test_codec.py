@@ -123,3 +123,16 @@ def test_a_file_cut_at_any_byte_reads_up_to_there(data: st.DataObject, bodies: l
 def test_a_line_that_was_written_twice_counts_once_and_a_torn_one_is_passed_over() -> None:
     lines = [codec.encode(Event(seq=number, t=0, wall=0, node="a", body=Tick())) for number in (1, 2, 3)]
     assert [event.seq for event in codec.read([lines[0], lines[1][:9], lines[1], lines[1], lines[0], lines[2]])] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "1" + "0" * 400, "1e30", "-1e19"])
+def test_a_number_that_nothing_could_have_shown_is_not_sound(number: str) -> None:
+    assert not codec.is_sound(b'{"seq":1,"t":%s,"kind":"tick"}' % number.encode())
+    codec.decode(b'{"seq":%s,"t":1,"wall":1,"node":"n","kind":"tick"}' % number.encode())
+
+
+@pytest.mark.parametrize(
+    "line", [b'{"t":1.5e3}', b'{"text":"NaN Infinity 1e99 12345678901234567890"}', b'{"n":9223372036854775807}', b"torn"]
+)
+def test_usual_numbers_and_odd_texts_are_sound(line: bytes) -> None:
+    assert codec.is_sound(line)

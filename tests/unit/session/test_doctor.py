@@ -68,3 +68,20 @@ def test_a_py_spy_that_is_missing_fails_or_hangs_is_only_a_warning(tmp_path: Pat
     assert "SYS_PTRACE" in (failed.remedy or "")
     assert "timed out" in with_program("exec sleep 60").fact
     assert with_program("exit 0").result == "pass"
+
+
+def test_gpus_are_told_with_what_they_do_not_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = "0, GPU-7, Old 10, 98, 3, 600, 16000, [N/A], [N/A]"
+    (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\ncase \"$1\" in *compute*) exit 2 ;; esac\necho '{table}'\n")
+    (tmp_path / "nvidia-smi").chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("FIRSTTOKEN_NVML", "/nowhere/libnvidia-ml.so.1")
+    (found,) = doctor._gpu()
+    assert (found.id, found.result, found.fact) == ("gpu", "warn", "1 GPUs (Old 10) through nvidia-smi")
+    assert "power, processes" in (found.remedy or "")
+
+
+def test_without_a_gpu_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "gpus_present", lambda: False)
+    (found,) = doctor._gpu()
+    assert (found.result, found.fact) == ("not_checked", "no NVIDIA device here")

@@ -59,7 +59,7 @@ def test_a_signal_while_starting_is_a_stop_and_a_second_one_forces_it(tmp_path: 
         await ended(keeper, number=15)
 
     _, code, asked = run(tmp_path, play, said=said.append)
-    assert code == 143
+    assert code == 130
     assert asked == [{"stop": {"by": "signal SIGINT", "force": False}}, {"stop": {"by": "signal SIGTERM", "force": True}}]
     assert said == ["SIGINT: stopping the server, which is still starting; once more to kill it"]
 

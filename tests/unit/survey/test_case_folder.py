@@ -1,6 +1,5 @@
 """A folder as attached to a bug report, any part of it missing."""
 
-import pickle
 from pathlib import Path
 
 from firsttoken.survey.case_folder import is_case, read_case
@@ -24,20 +23,6 @@ def test_a_stack_file_is_of_the_process_that_names_it(tmp_path: Path) -> None:
     )
     (dump,) = read_case(tmp_path).stacks
     assert dump.pid == 77
-
-
-def test_a_pickle_is_never_loaded(tmp_path: Path) -> None:
-    (tmp_path / "flight_recorder").mkdir()
-    (tmp_path / "flight_recorder" / "rank_0").write_bytes(pickle.dumps({"rank": 0}))
-    case = read_case(tmp_path)
-    assert case.flight_recorder == ()
-    assert "never a pickle" in case.unread[0]
-
-
-def test_a_json_record_is_read(tmp_path: Path) -> None:
-    (tmp_path / "flight_recorder").mkdir()
-    (tmp_path / "flight_recorder" / "rank_0.json").write_text('{"rank": 0}')
-    assert read_case(tmp_path).flight_recorder == ({"rank": 0},)
 
 
 def test_a_part_that_cannot_be_read_is_told(tmp_path: Path) -> None:

@@ -4,15 +4,19 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from firsttoken.faces.cli.amounts import Seconds
 from firsttoken.faces.cli.outlet import Outlet
 from firsttoken.faces.cli.patience import Patience, patience_options
+from firsttoken.faces.cli.run import live_view_on
 from firsttoken.faces.cli.say import answer, explained, give_up, json_option, note, print_document
+from firsttoken.faces.cli.signposts import Signposts, ready_file_option, termination_log_option
 from firsttoken.history.runs import RunNotFound, find
 from firsttoken.hosts.procfs import Procfs
 from firsttoken.model.codec import encode
@@ -32,6 +36,9 @@ from firsttoken.session.observer import Senses
 from firsttoken.session.servers import Server
 from firsttoken.session.tend import run_state
 
+if TYPE_CHECKING:
+    from firsttoken.faces.cli.live import LiveView
+
 _CANNOT_CREATE = 73
 
 
@@ -43,6 +50,8 @@ _CANNOT_CREATE = 73
 @patience_options
 @click.option("--no-probe", is_flag=True, help="Send no request; readiness then stays a claim.")
 @click.option("--api-key-env", metavar="NAME", help="Environment variable that holds the server's API key; it is sent to the URL given.")
+@ready_file_option
+@termination_log_option
 @click.option("--events", is_flag=True, help="All events as JSON lines on stdout.")
 @json_option
 def command(
@@ -54,6 +63,8 @@ def command(
     stall_patience: float | None,
     no_probe: bool,
     api_key_env: str | None,
+    ready_file: Path | None,
+    termination_log: Path | None,
     events: bool,
     as_json: bool,
 ) -> int:
@@ -68,6 +79,8 @@ def command(
         raise click.UsageError("--json gives one document and --events many lines: choose one of them")
     if api_key_env is not None and not os.environ.get(api_key_env):
         give_up(f"--api-key-env {api_key_env}: that variable is not set; export it, or leave the option out", USAGE)
+    signposts = Signposts(ready_file=ready_file, termination_log=termination_log)
+    signposts.begin()
     patience = Patience(max_waiting, stall_patience)
     policy = patience(replace(Policy(), probe=not no_probe))
     try:
@@ -94,12 +107,21 @@ def command(
         )
     attached.unseen.extend(unseen)
     words, out = Outlet(2), Outlet(1)
+    view = None if as_json or events else live_view_on(words, prints=False)
     try:
-        said = _sayer(words)
+        said = signposts.said = _sayer(view or words)
         _introduce(attached, said)
-        teller = _Teller(said, out if events else None)
-        follower = partial(Follower, patience=patience, on_change=teller.changed, on_event=teller.happened)
-        seen, code = _followed(attached, senses_of(attached, api_key_env), follower, max_wait, stay, said)
+        teller = _Teller(None if view is not None else said, out if events else None, signposts)
+
+        def make(**given: Any) -> Follower:
+            follower = Follower(patience=patience, on_change=teller.changed, on_event=teller.happened, **given)
+            if view is not None:
+                view.watching(follower)
+            return follower
+
+        with view or nullcontext():
+            seen, code = _followed(attached, senses_of(attached, api_key_env), make, max_wait, stay, said)
+        signposts.ended(seen.result, serves=seen.ended is None)
         told = explained(seen.result, attached.folder)
         if not as_json and not events:
             words.line(summary(told))
@@ -112,17 +134,17 @@ def command(
 
 
 class _Teller:
-    """Verdicts as they change, from where we look on; what was before stands in the summary."""
+    """Verdicts as they change, from where we look on; what was before stands in the summary. `said` None: a live view shows them."""
 
-    def __init__(self, said: Callable[[str], None], out: Outlet | None) -> None:
-        self._said, self._out = said, out
+    def __init__(self, said: Callable[[str], None] | None, out: Outlet | None, signposts: Signposts) -> None:
+        self._said, self._out, self._signposts = said, out, signposts
         self._live = False
         self._last: Result | None = None
 
     def changed(self, result: Result) -> None:
         self._last = result
         if self._live:
-            self._said(change_line(result))
+            self._tell(result)
 
     def happened(self, event: Event) -> None:
         if self._out is not None:
@@ -130,7 +152,12 @@ class _Teller:
         if isinstance(event.body, ObserverStarted):
             self._live = True
             if self._last is not None:
-                self._said(change_line(self._last))
+                self._tell(self._last)
+
+    def _tell(self, result: Result) -> None:
+        self._signposts.changed(result)
+        if self._said is not None:
+            self._said(change_line(result))
 
 
 def _followed(
@@ -238,5 +265,5 @@ def _fields(server: Server) -> dict[str, object]:
     }
 
 
-def _sayer(words: Outlet) -> Callable[[str], None]:
+def _sayer(words: "Outlet | LiveView") -> Callable[[str], None]:
     return lambda text: words.line(f"firsttoken: {text}")

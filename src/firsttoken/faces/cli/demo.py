@@ -80,7 +80,8 @@ def command(rank: int, as_json: bool) -> int:
     missed += missed_too
     seconds = hung.seconds + ready.seconds
     tell(f"\n{'Both came out as told' if not missed else 'Not as told'}, in {span(seconds)}. What was recorded is kept:")
-    tell(f"  firsttoken explain {hung.result.run}\n  firsttoken status {ready.result.run}")
+    us = shlex.join(_program())
+    tell(f"  {us} explain {hung.result.run}\n  {us} status {ready.result.run}")
     if as_json:
         played = (hung, ready)
         print_document(
@@ -117,18 +118,22 @@ def misses_of_the_start(result: Result) -> list[str]:
 
 
 def _command(*fault: str) -> tuple[str, ...]:
-    """As the user would type it, where that finds this very program."""
+    us = _program()
+    return (*((*us, "rehearse") if len(us) == 1 else (sys.executable, "-m", "firsttoken.rehearsal")), *_ENGINE, *fault)
+
+
+def _program() -> tuple[str, ...]:
+    """Ourselves as the user would type it: by name where that finds this very program."""
     found = shutil.which("firsttoken")
     mine = found is not None and os.path.dirname(os.path.realpath(found)) == os.path.dirname(os.path.realpath(sys.argv[0]))
-    program = ("firsttoken", "rehearse") if mine else (sys.executable, "-m", "firsttoken.rehearsal")
-    return (*program, *_ENGINE, *fault)
+    return ("firsttoken",) if mine else (sys.executable, "-m", "firsttoken")
 
 
 def _play(argv: tuple[str, ...], tell: Callable[[str], None]) -> Played:
     """One start, until it is decided, and its end. Should we die on the way, the keeper ends the server."""
     from firsttoken.session.planning import OBSERVER, plan_of
 
-    tell("   $ firsttoken run --until ready --on-observer-death stop -- \\")
+    tell(f"   $ {shlex.join(_program())} run --until ready --on-observer-death stop -- \\")
     tell(f"       {shlex.join(argv)}\n")
     began = time.monotonic()
     asked = Asked(argv=argv, plan=plan_of(argv), policy=Policy(), observer=OBSERVER, on_observer_death="stop")

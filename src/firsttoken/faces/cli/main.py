@@ -14,6 +14,7 @@ from firsttoken import __version__
 from firsttoken.model.exits import INTERRUPTED
 
 COMMANDS = {
+    "check": "what a command will meet, before it is launched: kernels, weights, memory, machine",
     "run": "launch a server from its own command, follow it to its first token",
     "attach": "follow a server that something else started",
     "wait": "wait for a run's decision: ready, hung, failed…",
@@ -24,9 +25,15 @@ COMMANDS = {
     "stacks": "where every process of a run, or of a pid, stands now",
     "diff": "what differs between two runs: it worked yesterday",
     "explain": "what happened, and why: of a run, a log, or files attached to a bug report",
+    "speculate": "does speculative decoding pay? the same command with and without it, measured",
+    "isolate": "which setting is at fault, in the fewest launches",
     "replay": "judge a recorded run again",
+    "report": "a run as text, Markdown for an issue, or one HTML page",
+    "bundle": "one redacted archive of a run, to be sent",
     "history": "past runs, and pruning them",
     "rehearse": "the embedded engine: a real, small server",
+    "weights": "how long weights take to load, from where a run's came, and a prefetch of them",
+    "kernels": "which GPUs the libraries of an engine have code for",
     "doctor": "what firsttoken can see and do on this machine",
     "demo": "a start that hangs, found out; and the same one without the fault",
     "completion": "commands, options and runs for your shell's Tab key",

@@ -3,6 +3,7 @@
 import asyncio
 import fcntl
 import os
+import shlex
 import signal
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -20,12 +21,14 @@ from firsttoken.faces.cli.say import answer, explained, give_up, json_option, no
 from firsttoken.faces.cli.signposts import Signposts, notify_socket, ready_file_option, termination_log_option
 from firsttoken.history.runs import RunFolder
 from firsttoken.launch.start import KeeperHandle
+from firsttoken.model.checks import Outcome
 from firsttoken.model.codec import encode
-from firsttoken.model.events import Event
+from firsttoken.model.events import Checked, Event, Prefetched
 from firsttoken.model.exits import INTERRUPTED, TIMED_OUT, USAGE
 from firsttoken.model.plan import Policy
 from firsttoken.model.result import Result
-from firsttoken.report.text import change_line, summary
+from firsttoken.report.checks import check_line
+from firsttoken.report.text import change_line, prefetch_line, summary
 from firsttoken.session.follow import Follower, Seen
 from firsttoken.session.foreground import Foreground, held_signals
 from firsttoken.session.launch import Asked, LaunchRefused, launch
@@ -57,7 +60,12 @@ _CANNOT_CREATE = 73
 )
 @click.option("--no-probe", is_flag=True, help="Send no request; readiness then stays a claim.")
 @click.option("--api-key-env", metavar="NAME", help="Environment variable that holds the server's API key.")
+@click.option("--no-check", is_flag=True, help="Leave out the quick checks (`firsttoken check --quick`), which run beside the start.")
+@click.option("--prefetch", is_flag=True, help="Read the weights into the page cache beside the start, ahead of the engine.")
 @click.option("--no-mark", is_flag=True, help="Add nothing to the server's environment (FIRSTTOKEN_RUN otherwise).")
+@click.option(
+    "--arm", is_flag=True, help="Set torch's flight recorder, fault handlers and GPU core dumps for this launch, and say what was set."
+)
 @click.option("--pipe", is_flag=True, help="Give the server a pipe instead of a terminal for its output.")
 @click.option("--stdin", "use_stdin", is_flag=True, help="Give the server our standard input (/dev/null otherwise).")
 @ready_file_option
@@ -76,7 +84,10 @@ def command(
     on_observer_death: str,
     no_probe: bool,
     api_key_env: str | None,
+    no_check: bool,
+    prefetch: bool,
     no_mark: bool,
+    arm: bool,
     pipe: bool,
     use_stdin: bool,
     ready_file: Path | None,
@@ -102,11 +113,14 @@ def command(
         plan=plan_of(argv),
         policy=patience(replace(Policy(), probe=not no_probe)),
         observer=OBSERVER,
+        check=not no_check,
+        prefetch=prefetch,
         mark=not no_mark,
         pipe=pipe,
         stdin_fd=fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 3) if use_stdin else None,  # 0 is the keeper's own
         on_observer_death=on_observer_death,
         api_key_env=api_key_env,
+        arm=arm,
     )
     with held_signals() as held:
         folder, keeper = _launch(asked, as_json, signposts)
@@ -114,6 +128,8 @@ def command(
         view = None if as_json or events or quiet or use_stdin else live_view_on(words, prints=not detach)
         said = signposts.said = _sayer(view or words)
         said(f"run {folder.name} (pid {keeper.server.pid}) in {folder.path}")
+        if arm:
+            said(_armed(folder.spec().get("armed") or {}))
         if (previous := folder.spec().get("previous")) is not None:
             said(previous["text"])
         output = words if as_json or events else view if view is not None and view.shares_stdout else out
@@ -125,6 +141,12 @@ def command(
 
         def happened(event: Event) -> None:
             signposts.happened(event)
+            if isinstance(event.body, Checked):
+                for one in event.body.checks:
+                    if one.result is Outcome.FAIL:
+                        said(check_line(one))
+            if isinstance(event.body, Prefetched) and event.body.ended is not None:
+                said(prefetch_line(event.body))
             if events:
                 out.write(encode(event))
 
@@ -159,6 +181,12 @@ def command(
     if as_json:
         answer(told, True)
     return code
+
+
+def _armed(env: dict[str, str]) -> str:
+    if not env:
+        return "--arm has set nothing: a container's environment is its own (give it `-e NAME=value`), or all of it was set already"
+    return "armed: " + " ".join(f"{name}={shlex.quote(value)}" for name, value in env.items())
 
 
 def live_view_on(words: Outlet, *, prints: bool) -> "LiveView | None":

@@ -1,7 +1,9 @@
 """Where words go: answers to stdout, everything said on the way to stderr. With `--json` stdout holds one document and nothing else."""
 
 import contextlib
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -54,6 +56,25 @@ def find_run(name: str | None) -> RunFolder:
     except OSError as error:
         why = error.strerror or str(error)
         raise Problem(f"the runs' folder cannot be read ({error.filename}: {why}); set FIRSTTOKEN_HOME to a folder of yours") from error
+
+
+@contextlib.contextmanager
+def open_run(name: str | None) -> Iterator[tuple[RunFolder, str]]:
+    """A run as `find_run` finds it, or the one in a bundle of that path; and where it is, to be shown."""
+    from firsttoken.session.bundle import BadArchive, is_archive_file, opened, run_in
+
+    if name is None or not is_archive_file(name):
+        folder = find_run(name)
+        yield folder, str(folder.path)
+        return
+    try:
+        with opened(Path(name)) as unpacked:
+            run = run_in(unpacked)
+            if run is None:
+                raise Problem(f"{name} holds no run, but files of a bug report: `firsttoken explain {name}` reads them", USAGE)
+            yield run, str(Path(name))
+    except BadArchive as error:
+        raise Problem(str(error), USAGE) from error
 
 
 _EXPLAINED = frozenset({Verdict.FAILED, Verdict.CRASHED, Verdict.HUNG, Verdict.UNSERVING, Verdict.STALLED, Verdict.WAITING})

@@ -13,16 +13,19 @@ from firsttoken.report.picture import Picture, picture_document, picture_text
 @click.command()
 @click.argument("target", required=False, metavar="[RUN|PID]", shell_complete=known_runs)
 @click.option("--all-threads", is_flag=True, help="All threads; otherwise the main thread of each process.")
+@click.option(
+    "--native", is_flag=True, help="With native frames. This stops each process for about a second; a server that serves is refused."
+)
 @json_option
-def command(target: str | None, all_threads: bool, as_json: bool) -> int:
+def command(target: str | None, all_threads: bool, native: bool, as_json: bool) -> int:
     """Show the stacks of all processes of RUN, or of process PID and its children, once.
 
-    Nothing is stopped for it, and the server need not have been started by firsttoken. Without a target: the latest run.
+    Without --native nothing is stopped for it, and the server need not have been started by firsttoken. Without a target: the latest run.
     """
     from firsttoken.session.stacks import NothingToSee
 
     try:
-        picture = asyncio.run(_picture(target, all_threads))
+        picture = asyncio.run(_picture(target, all_threads, native))
     except NothingToSee as error:
         raise Problem(str(error), USAGE) from error
     if as_json:
@@ -35,15 +38,16 @@ def command(target: str | None, all_threads: bool, as_json: bool) -> int:
     return 0
 
 
-async def _picture(target: str | None, all_threads: bool) -> Picture:
+async def _picture(target: str | None, all_threads: bool, native: bool) -> Picture:
     from firsttoken.session.stacks import run_stacks, tree_stacks
 
     if target is None or not target.isdecimal() or len(target) > 7:  # a pid has at most seven digits, a date eight
-        return await run_stacks(find_run(target), all_threads=all_threads)
+        return await run_stacks(find_run(target), all_threads=all_threads, native=native)
     from firsttoken.wiring import finder, plan_of_server, title_patterns
 
     finder_ = finder()
     server = finder_.server(finder_.root_of(int(target)))
     plan = plan_of_server(server) if server is not None else None
     patterns = title_patterns(plan.engine if plan is not None else None)
-    return await tree_stacks(int(target), patterns, plan.sizes if plan is not None else Sizes(), all_threads=all_threads)
+    sizes = plan.sizes if plan is not None else Sizes()
+    return await tree_stacks(int(target), patterns, sizes, all_threads=all_threads, native=native)

@@ -14,6 +14,7 @@ from firsttoken.faces.cli.say import answer, explained, find_run, json_option, n
 from firsttoken.faces.cli.signposts import Signposts, ready_file_option, termination_log_option
 from firsttoken.model.exits import TIMED_OUT
 from firsttoken.session.follow import Follower, Seen
+from firsttoken.session.tend import run_state
 
 
 @click.command()
@@ -54,5 +55,8 @@ def command(
     finally:
         words.close()
     signposts.ended(seen.result, serves=seen.result.exit.code is None and seen.result.exit.signal is None)
-    answer(explained(seen.result, follower.folder), as_json)
+    state = run_state(follower.folder)
+    answer(explained(seen.result, follower.folder), as_json, state=state)
+    if not as_json and state != "running":
+        click.echo(f"\n  state     {state}")
     return seen.code if seen.code is not None else TIMED_OUT

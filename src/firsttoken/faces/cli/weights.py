@@ -1,0 +1,116 @@
+"""`firsttoken weights`: how long they take to load, how the load of a run went, and a prefetch into memory."""
+
+import asyncio
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import click
+from click.shell_completion import CompletionItem
+
+from firsttoken.faces.cli.say import Problem, find_run, give_up, json_option, note, print_document
+from firsttoken.model.exits import INTERRUPTED, USAGE
+
+if TYPE_CHECKING:
+    from firsttoken.session.prefetch import PrefetchProcess
+
+_FAILED = 1
+
+
+@click.command(context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS] [--]")
+@click.argument(
+    "what",
+    nargs=-1,
+    type=click.UNPROCESSED,
+    metavar="[PATH|RUN|COMMAND…]",
+    shell_complete=lambda ctx, param, part: [CompletionItem(part, "file")],
+)
+@click.option("--prefetch", is_flag=True, help="Read the weights into the page cache, as fast as the storage gives them.")
+@click.option("--measure", is_flag=True, help="Measure the storage anew, also where its rate is remembered.")
+@json_option
+def command(what: tuple[str, ...], prefetch: bool, measure: bool, as_json: bool) -> int:
+    """Say how long the weights of a model take to load: PATH is a folder or file, or COMMAND one that loads them. Of a RUN (the latest
+    where nothing is named): at what rate they were loaded, from where, and why not faster.
+
+    The page cache is looked at, and the storage measured for a moment, past the cache; its rate is remembered for a day. Nothing is
+    launched. A mount that gives no answer is told after 10 s. With --prefetch, Ctrl-C stops.
+    """
+    from firsttoken.report.weights import forecast_document, forecast_text, load_document, load_text
+    from firsttoken.session.weights import WeightsUnknown, forecast, load_of
+
+    run = _run_name(what)
+    if run is not None and not prefetch:
+        folder = find_run(run or None)
+        row = asyncio.run(load_of(folder, anew=measure))
+        if as_json:
+            print_document(load_document(row, folder.name))
+        else:
+            click.echo(load_text(row))
+        return 0
+    if not what:
+        raise click.UsageError("nothing to prefetch is named: firsttoken weights --prefetch PATH, or -- COMMAND")
+    request = {"path": what[0]} if len(what) == 1 else {"argv": list(what)}
+    try:
+        found, told = asyncio.run(forecast(request, anew=measure))
+    except WeightsUnknown as error:
+        give_up(str(error), USAGE if "nothing is there" in str(error) else _FAILED)
+    if not as_json:
+        click.echo(forecast_text(told))
+    if not prefetch:
+        if as_json:
+            print_document(forecast_document(told))
+        return 0
+    from firsttoken.report.weights import size
+    from firsttoken.session.prefetch import PrefetchProcess
+
+    with PrefetchProcess(found) as process:
+        try:
+            _follow(process)
+        except KeyboardInterrupt:
+            process.stop()
+            for _ in process.updates():
+                pass
+    last = process.last
+    rate = f" at {size(last.bytes_per_s)}/s" if last.bytes_per_s else ""
+    note(f"{size(last.done)} of {size(last.bytes)} are in memory; {size(last.read)} came from storage in {last.seconds:.1f} s{rate}")
+    if last.ended == "room":
+        note("memory (or the cgroup's limit) has no room for more: the rest will be read when the engine wants it")
+    if as_json:
+        # of a load that is now warm: what was told before the prefetch, and what the prefetch did
+        done = {name: getattr(last, name) for name in ("done", "read", "seconds", "way", "ended", "problem")}
+        print_document({**forecast_document(told), "prefetch": done})
+    if last.ended == "error":
+        raise Problem(f"the prefetch broke off: {last.problem}", _FAILED)
+    return INTERRUPTED if last.ended == "stopped" else 0
+
+
+def _run_name(what: tuple[str, ...]) -> str | None:
+    """The name of a run, "" for the latest, None where something else is meant. A path is not looked for: its mount may be dead."""
+    if not what:
+        return ""
+    if len(what) > 1 or what[0].startswith((".", "~")):
+        return None
+    from firsttoken.history.runs import home, runs
+
+    if what[0].startswith(str(home())):
+        return what[0]
+    if os.sep in what[0]:
+        return None
+    names = [run.name for run in runs()]
+    return what[0] if any(what[0] in name for name in names) and not os.path.lexists(what[0]) else None
+
+
+def _follow(process: "PrefetchProcess") -> None:
+    """The bar on stderr where that is a terminal."""
+    if not sys.stderr.isatty():
+        for _ in process.updates():
+            pass
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (TextColumn("into memory"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("prefetch", total=process.last.bytes)
+        for now in process.updates():
+            bar.update(task, completed=now.done)
