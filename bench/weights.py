@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from cells import Book, CellFailed, Row, measure, options, report
+from firsttoken.launch.cleanup import finish
 from firsttoken.survey.prefetch import Progress
 from launching import FIRSTTOKEN, free_port
 
@@ -184,6 +185,7 @@ def run(launch: Launch, home: Path, *words: str) -> dict[str, Any]:
         result: dict[str, Any] = json.loads(done.stdout)
     except ValueError as error:
         raise CellFailed(done.stderr.decode("utf8", "replace")[-500:]) from error
+    finish(Path(result["folder"]), seconds=60)  # a slow machine's server may still be ending
     if result["verdict"] != "ready" or result["weights"]["seconds"] is None:
         raise CellFailed(f"{result['verdict']}: {result['reason']}")
     return result

@@ -1,4 +1,4 @@
-"""Runs of the embedded engine, one for each kind of fault, as they were recorded: each gets its cause, or none that is sure."""
+"""Recorded runs of the embedded engine, one for each kind of fault, and some of real engines: each gets its cause, or none that is sure."""
 
 import tarfile
 from pathlib import Path
@@ -36,6 +36,10 @@ CAUSE = {
     "spin": None,
     "stall": None,
     "stop": "process-stopped",
+    # of real engines
+    "sglang-fifo": "file-never-ready",
+    "vllm-lock": "foreign-lock-holder",
+    "vllm-sleeps": None,
 }
 """None: nothing that was recorded decides a cause, and to name one would be a guess"""
 NAMED = {

@@ -176,8 +176,8 @@ class WeightProgress:
 class WeightStorage:
     """The weights as they lie before they are loaded: `cached` of `bytes` in the page cache (None: not told).
 
-    `path` is their folder or file; `place` names mount and device, `network` whether it is on another machine; `bytes_per_s` is its rate in sequence as it was measured
-    `age_s` before, None where it never was."""
+    `path` is their folder or file; `place` names mount and device, `network` whether it is on another machine; `bytes_per_s` is its
+    rate in sequence as it was measured `age_s` before, None where it never was."""
 
     kind: ClassVar[str] = "weight_storage"
     shards: int
@@ -195,9 +195,10 @@ class LoadSample:
     """What all processes of the run together did in the `seconds` before, while weights are loaded.
 
     `user_s` and `system_s` processor time; `reads` calls that read, `read_bytes` through them; `stored_bytes` what came from storage for
-    them; `major_faults` page faults that waited for a disk; `readers` threads that read (calls or storage); `starved_s` how long a
-    main thread that loads was ready to run and got no processor, the most of any; `swapped_bytes` (in and out)
-    and `received_bytes` (network, without loopback) of the whole machine. -1: could not be read."""
+    them; `major_faults` page faults that waited for a disk; `readers` threads that read (calls or storage); `starved_s` how long a main
+    thread that loads was ready to run and got no processor, the most of any; `swapped_bytes` (in and out) and `received_bytes` (network,
+    without loopback) of the whole machine. -1: could not be read.
+    """
 
     kind: ClassVar[str] = "load_sample"
     seconds: float

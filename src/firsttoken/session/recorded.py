@@ -16,8 +16,10 @@ from firsttoken.model.events import Counters, Event, MemberGone, MemberSeen, Oom
 from firsttoken.model.process import Member, ProcessKey, Sample
 from firsttoken.model.stillness import ThreadStack, Wait, WaitKind
 
-WINDOW_S = 20.0
+WINDOW_S = 8.0
 """over which a process's use of the processor is told"""
+BRIEF_S = 5.0
+"""for which a compiler counts that has ended: the next one may be on its way"""
 LOOK_S = 60.0
 """a stack or a place that is older than this says nothing about the end"""
 _TICKS = 100.0
@@ -91,7 +93,7 @@ def attached(scene: Scene, state: State, log: bytes) -> Attached:
 
 
 def _processes(scene: Scene) -> tuple[ProcessLine, ...] | None:
-    """Those of the last sample, with what they did in the seconds before, and compilers of these seconds, which live for moments only.
+    """Those of the last sample, with what they did in the seconds before, and compilers of the last of them, which live for moments only.
 
     None where nothing was sampled.
     """
@@ -102,7 +104,8 @@ def _processes(scene: Scene) -> tuple[ProcessLine, ...] | None:
     seconds = last_t - first_t
     members = {key.pid: member for key, member in scene.members.items()}
     lines = []
-    brief = {pid: sample for _, samples in scene.counters for pid, sample in samples.items() if pid not in last}
+    recent = [samples for t, samples in scene.counters if t >= last_t - BRIEF_S]
+    brief = {pid: sample for samples in recent for pid, sample in samples.items() if pid not in last}
     for pid, sample in {**brief, **last}.items():
         before, member = first.get(pid), members.get(pid)
         if member is None or (pid in brief and signs().of_title(member.title) != "compiler"):

@@ -280,6 +280,9 @@ BODIES: st.SearchStrategy[ev.Body] = st.one_of(
     st.builds(
         ev.WeightProgress, shards=COUNTS, shards_done=COUNTS, bytes=COUNTS, bytes_done=COUNTS, files=st.just((ShardFile("", 0, -1),))
     ),
+    st.builds(ev.WeightStorage, shards=COUNTS, bytes=COUNTS, cached=st.one_of(st.none(), COUNTS), place=TEXT, bytes_per_s=FINITE),
+    st.builds(ev.LoadSample, seconds=FINITE, user_s=FINITE, major_faults=COUNTS, reads=COUNTS, read_bytes=COUNTS, stored_bytes=COUNTS),
+    st.builds(ev.Prefetched, bytes=COUNTS, done=COUNTS, read=COUNTS, seconds=FINITE, ended=st.one_of(st.none(), TEXT)),
     st.builds(ev.Memory, unique=COUNTS, shared=COUNTS),
     st.builds(ev.HttpAsked, probe=PROBES, url=TEXT),
     ANSWERS,
