@@ -33,7 +33,7 @@ def _labels(document: dict[str, object], key: str) -> list[str]:
     return [row["label"] for row in rows]
 
 
-@pytest.mark.engines
+@pytest.mark.engines_full
 def test_the_variable_that_blocks_a_rank_is_found_among_ten_settings(vllm: Vllm, face: Face) -> None:
     """Its healthy trials end as soon as the weights are loaded and the start goes on."""
     document = _isolated(face, vllm.serve("qwen3", *NINE), VLLM_INJECT="lock:0")

@@ -43,7 +43,7 @@ def test_graphs_at_fault_are_found_on_the_embedded_engine_and_nothing_is_left(cl
     assert said.json.keys() >= KEYS
     assert [one["label"] for one in said.json["minimal_failing"]] == ["--no-graphs not given"]
     assert said.json["baseline"]["signature"]["phase"] == "compile"
-    assert said.json["trials"][-1]["verdict"] == "ready"
+    assert "ready" in {one["verdict"] for one in said.json["trials"]}
     assert left(cli) == []
 
 
@@ -59,7 +59,7 @@ def test_killed_and_given_again_it_goes_on_where_it_was_and_nothing_is_left_runn
     assert said.code == 0, said
     assert [one["label"] for one in said.json["minimal_failing"]] == ["BREAK=1"]
     assert said.json["reproduce"].startswith("env OTHER=1 BREAK=1 sh -c")
-    assert sum(row["kind"] == "trial" and not row["trial"]["changed"] for row in ledger(cli)) == 1
+    assert sum(row["kind"] == "trial" and row["trial"]["purpose"] == "does the command fail again?" for row in ledger(cli)) == 1
     assert len({one["number"] for one in said.json["trials"]}) == len(said.json["trials"])
     assert left(cli) == []
 

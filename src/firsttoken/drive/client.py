@@ -3,6 +3,7 @@
 The HTTP is httpx's. Of our own is what it does not have: server-sent events, and the clock read at each of them.
 """
 
+import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -18,6 +19,8 @@ SILENCE = 120.0
 """Seconds for which an answer may say nothing. A server that computes a long prompt is silent; one that died has closed its socket."""
 SHORT = 10.0
 """Seconds for pages: lists and metrics."""
+MOST = 16 << 20
+"""bytes of one answer; what is longer is no answer to a request of ours"""
 _TEXTS = ("reasoning_content", "reasoning", "content", "text")
 
 
@@ -108,7 +111,7 @@ async def ask(
     try:
         async with client.stream("POST", server.route or "", json=wish) as answer:
             if answer.status_code != 200:
-                raise _refusal(answer.status_code, await answer.aread())
+                raise _refusal(answer.status_code, await _whole(answer))
             async for event in _events(answer):
                 now = time.perf_counter()
                 piece, usage = _read(event)
@@ -135,10 +138,10 @@ async def ask(
 async def fetch(client: httpx.AsyncClient, path: str) -> bytes | None:
     """A small page; None where there is none."""
     try:
-        answer = await client.get(path, timeout=SHORT)
-    except httpx.HTTPError:
+        async with asyncio.timeout(3 * SHORT), client.stream("GET", path, timeout=SHORT) as answer:
+            return await _whole(answer) if answer.status_code == 200 else None
+    except (httpx.HTTPError, LoadError, TimeoutError):
         return None
-    return answer.content if answer.status_code == 200 else None
 
 
 async def choices(client: httpx.AsyncClient, server: Server, prompt: Prompt, *, tokens: int) -> list[tuple[str, float | None]] | None:
@@ -163,11 +166,11 @@ async def choices(client: httpx.AsyncClient, server: Server, prompt: Prompt, *, 
 
 async def _events(answer: httpx.Response) -> AsyncIterator[Any]:
     """The JSON of each `data:` line; LoadError where the server tells an error in the stream."""
-    async for line in answer.aiter_lines():
-        if not line.startswith("data:"):
+    async for line in _lines(answer):
+        if not line.startswith(b"data:"):
             continue
         text = line[5:].strip()
-        if text == "[DONE]":
+        if text == b"[DONE]":
             return
         try:
             event = json.loads(text)
@@ -176,6 +179,24 @@ async def _events(answer: httpx.Response) -> AsyncIterator[Any]:
         if isinstance(event, dict) and event.get("error"):
             raise LoadError(f"the server broke off its answer: {str(event['error'])[:300]}")
         yield event
+
+
+async def _lines(answer: httpx.Response) -> AsyncIterator[bytes]:
+    """LoadError where the answer grows without an end."""
+    size, rest = 0, b""
+    async for chunk in answer.aiter_bytes():
+        size += len(chunk)
+        if size > MOST:
+            raise LoadError(f"the answer has more than {MOST >> 20} MiB and goes on")
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line
+    yield rest
+
+
+async def _whole(answer: httpx.Response) -> bytes:
+    """LoadError where it grows without an end."""
+    return b"\n".join([line async for line in _lines(answer)])
 
 
 def _read(event: Any) -> tuple[str | None, int | None]:

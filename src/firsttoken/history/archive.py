@@ -5,6 +5,7 @@ names that are ours, and both their number and all bytes that come out of the de
 absolute names and `..` are left out and told. Tar headers are walked here, since the library reads an extended header of any size whole.
 """
 
+import errno
 import gzip
 import io
 import re
@@ -114,6 +115,10 @@ def unpack(path: Path, into: Path, *, most_bytes: int = MOST_BYTES, most_files: 
         raise BadArchive(f"{path.name} cannot be used: {error}") from error
     except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, struct.error, gzip.BadGzipFile, ValueError, OverflowError) as error:
         raise BadArchive(f"{path.name} is damaged or cut off ({str(error)[:100] or type(error).__name__}): send it again") from error
+    except OSError as error:
+        if error.errno == errno.EINVAL and error.filename is None:  # it sends the reader to a place before its beginning
+            raise BadArchive(f"{path.name} is damaged or cut off: send it again") from error
+        raise
     except (NotImplementedError, RuntimeError) as error:  # another compression, or a password
         raise BadArchive(f"{path.name} cannot be unpacked ({str(error)[:100]}): pack it again as .tar.gz or .zip") from error
     if not places:

@@ -3,6 +3,7 @@
 `$FIRSTTOKEN_HOME`, else the platform's state folder. Folders are 0700: raw logs may hold what only their owner may read.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -95,6 +96,19 @@ class RunFolder:
                 while block := raw.read(1 << 20):
                     yield at, block
                     at += len(block)
+
+    def log_times(self) -> list[tuple[int, float]]:
+        """(offset, seconds since launch when the bytes from there on were read), in order, by the keeper's index; torn lines left out."""
+        try:
+            lines = (self.path / "log" / "index").read_bytes().splitlines()
+        except OSError:
+            return []
+        found = []
+        for line in lines:
+            with contextlib.suppress(ValueError, IndexError):
+                offset, t = line.split()[:2]
+                found.append((int(offset), float(t)))
+        return sorted(found)
 
 
 def create(command: str, now: datetime) -> RunFolder:

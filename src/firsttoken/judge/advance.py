@@ -194,7 +194,8 @@ def _planned(state: State, plan: Plan, t: float) -> State:
 def _line(state: State, line: LogLine, t: float) -> State:
     if line.milestone is not None:
         rank = line_rank(line, state.members, state.plan.sizes)
-        state = replace(state, book=phases.note(state.book, line, rank, t), motion=motion.hint(state.motion, "log"))
+        came = t if line.read_at is None else min(t, line.read_at)
+        state = replace(state, book=phases.note(state.book, line, rank, came), motion=motion.hint(state.motion, "log"))
         state = _told_rank(state, line, rank, t)
     if line.error is not None:
         state = replace(state, errors=(*state.errors, line)[:_ERRORS_KEPT])

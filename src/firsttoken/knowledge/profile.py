@@ -285,7 +285,7 @@ class Preconditions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingRule:
-    """What `isolate` may change as one: the flags that belong together (a trailing `*` stands for any rest), and what is added in their place.
+    """What `isolate` may change as one: flags that belong together (a trailing `*` stands for any rest), and what is added in their place.
 
     Without `add` and `env` removing the flags is the change. `phases`: a start that fails there makes it a suspect. `when`: it is offered
     where one of these conditions holds (empty: always), and with `gpus` only where there are GPUs.

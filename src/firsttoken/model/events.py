@@ -105,6 +105,7 @@ class LogLine:
     `stamp`: Unix time in the line, if it has one. `milestone` with `phase` and `edge`, or `error` with its id, or both None
     for lines that carry facts only (`values`: seconds, shards, shards_done, percent, bytes, version, port, url…).
     `scope` of a milestone: rank (each rank logs it), one (one rank for all) or main. `fatal`: after this error the start cannot succeed.
+    `read_at`: seconds since launch at which the server's bytes came, where this event was made much later (an observer that came late).
     """
 
     kind: ClassVar[str] = "log_line"
@@ -121,6 +122,7 @@ class LogLine:
     fatal: bool = False
     claims_ready: bool = False
     values: Mapping[str, str | float] = field(default_factory=dict)
+    read_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

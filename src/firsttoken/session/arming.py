@@ -15,6 +15,11 @@ from firsttoken.session.witnesses import RECORDS
 CORES = "gpu_cores"
 _ENTRIES = "2000"
 _FLAGS = "skip_nonrelocated_elf_images,skip_global_memory,skip_shared_memory,skip_local_memory,skip_constbank_memory,skip_abort"
+_SAME = (
+    ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"),
+    ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"),
+)
+"""Two names of one thing: where the user set one, the other would overrule it in some version of torch."""
 
 
 def arming(folder: Path, plan: Plan, env: Mapping[str, str]) -> dict[str, str]:
@@ -43,7 +48,8 @@ def arming(folder: Path, plan: Plan, env: Mapping[str, str]) -> dict[str, str]:
     if plan.sizes.dp == 1 and _has_pipes(records):
         # torch ends a process that cannot make its pipe, and ranks of several worlds would want the same one
         wanted["TORCH_NCCL_DEBUG_INFO_PIPE_FILE"] = f"{records}/pipe_"
-    return {name: value for name, value in wanted.items() if name not in env}
+    theirs = {name for names in _SAME if not env.keys().isdisjoint(names) for name in names}
+    return {name: value for name, value in wanted.items() if name not in env and name not in theirs}
 
 
 def _has_pipes(folder: Path) -> bool:

@@ -1,5 +1,6 @@
 """Bundles and attached archives: making one of a run, and reading one as if it were the run or the folder that it was made from."""
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -26,7 +27,13 @@ __all__ = ["BadArchive", "bundle", "explain_archive", "is_archive_file", "opened
 
 
 def bundle(run: RunFolder, target: Path) -> dict[str, Any]:
-    """The manifest. The whole archive is there or none: it is written beside `target` first. OSError where that cannot be."""
+    """The manifest. The whole archive is there or none: it is written beside `target` first. OSError where that cannot be.
+
+    A device or a pipe is no place for an archive: it would be replaced by the file. A link is followed.
+    """
+    target = target.resolve()
+    if target.exists() and not target.is_file():
+        raise OSError(errno.EINVAL, "is no plain file; name one with -o", str(target))
     partial = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         with open(partial, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as out:

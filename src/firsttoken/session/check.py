@@ -5,6 +5,7 @@ The quick checks leave out what starts programs or asks the network, and kernels
 """
 
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -101,6 +102,7 @@ class _Bench:
 
     def run(self) -> list[Check]:
         parts: list[tuple[Part, str, Callable[[], Iterator[Check]]]] = [
+            (Part.MACHINE, "program", self._program),
             (Part.WEIGHTS, "weights", self._weights),
             (Part.MEMORY, "memory", self._memory),
             (Part.MACHINE, "machine", self._machine),
@@ -134,6 +136,18 @@ class _Bench:
         return found
 
     # ---------------------------------------------------------------- parts
+
+    def _program(self) -> Iterator[Check]:
+        name = self.argv[0]
+        if shutil.which(name, path=self.world.env.get("PATH", os.defpath)) is None:
+            remedy = "install it, activate its environment, or write its whole path"
+            yield warn(
+                Part.MACHINE,
+                "program-not-found",
+                f"{name}: no such program is on the PATH",
+                remedy,
+                "on this machine the launch ends with 127",
+            )
 
     def _kernels(self) -> Iterator[Check]:
         from firsttoken.session.kernels import kernel_checks  # reads libraries: not needed by the quick checks

@@ -3,6 +3,7 @@
 It holds names of settings and masked commands only; the real command is given again by whoever resumes.
 """
 
+import fcntl
 import json
 import os
 import re
@@ -32,6 +33,7 @@ class Ledger:
     unfinished: dict[str, Any] | None = None
     broken: int = 0
     ended: str | None = None
+    _held: int | None = None
 
     @property
     def name(self) -> str:
@@ -49,6 +51,17 @@ class Ledger:
             if isinstance(row, dict):
                 ledger._take(row)
         return ledger
+
+    def hold(self) -> bool:
+        """Whether it is ours from now on, until we end: two that go on with one isolation would stop each other's trials."""
+        fd = os.open(self.folder / _FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(fd)
+            return False
+        self._held = fd
+        return True
 
     def begin(self, command: Sequence[str], about: Mapping[str, Any]) -> None:
         self._add({"kind": "begin", "command": list(command), **about})
@@ -110,11 +123,13 @@ def create(engine: str) -> Ledger:
     word = re.sub(r"[^a-z0-9]+", "-", engine.lower()).strip("-")[:24] or "command"
     folder = _root() / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{word}-{secrets.token_hex(2)}"
     folder.mkdir(mode=0o700, parents=True)
-    return Ledger(folder)
+    ledger = Ledger(folder)
+    ledger.hold()
+    return ledger
 
 
 def unfinished(command: Sequence[str], about: Mapping[str, Any]) -> Ledger | None:
-    """The latest isolation of just this command, with just these wishes, that has no answer yet."""
+    """The latest isolation of just this command, with just these wishes, that has no answer yet and that nobody is at."""
     root = _root()
     for folder in sorted(root.iterdir(), reverse=True) if root.is_dir() else ():
         try:
@@ -123,7 +138,7 @@ def unfinished(command: Sequence[str], about: Mapping[str, Any]) -> Ledger | Non
             continue
         wanted = {"kind": "begin", "command": list(command), **about}
         if ledger.begun == json.loads(json.dumps(wanted)):
-            return ledger if ledger.ended is None else None
+            return ledger if ledger.ended is None and ledger.hold() else None
     return None
 
 

@@ -8,9 +8,10 @@ dies it becomes the recorder itself, so that the server loses neither its termin
 import asyncio
 import contextlib
 import json
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from firsttoken.history.runs import RunFolder
@@ -40,12 +41,14 @@ from firsttoken.model.requests import Request
 from firsttoken.model.secrets import LogSearch, Secrets
 from firsttoken.report.document import result_document
 from firsttoken.session.link import KeeperGone
-from firsttoken.session.stream import Ended, Live, RunStream, Skipped, TimeUp
+from firsttoken.session.stream import Ended, Live, RunStream, Skipped, StoredFrame, TimeUp
 
 READY_INTERVAL = 10.0
 MOST_BEHIND = 64 << 20
 """Bytes of log that are made up for; of a server that prints faster than can be read, what came before them is skipped, and told."""
 _READY_LOOK = 2.0
+_LATE = 0.3
+"""Seconds between a server's line and our reading of it from which on the line's own time is told beside the event's."""
 _CLAIM_INTERVAL, _CLAIM_PATIENCE = 0.25, 5.0
 """Seconds between two looks, and for how long, when a server claims to be ready and no port of it is seen to listen yet."""
 _ECHO = 0.1
@@ -147,7 +150,7 @@ class Observer:
                     self._last_events.append(item)
                     self._take(item)
                 case LogFrame():
-                    if item.t:  # one from the folder is written already
+                    if not isinstance(item, StoredFrame):  # one from the folder is written already
                         self._last_frames.append(item)
                     self._read(item)
                 case Skipped():
@@ -251,7 +254,11 @@ class Observer:
         hidden = self._search.feed(frame.data, frame.offset)
         if hidden:
             self._post(SecretsInLog(ranges=hidden))
-        self._post(*self.senses.log(frame.data, frame.offset, (self.state.launched_wall or 0.0) + frame.t))
+        launched = self.state.launched_wall or 0.0
+        bodies = self.senses.log(frame.data, frame.offset, launched + frame.t)
+        if frame.t and launched and time.time() - launched - frame.t > _LATE:
+            bodies = [replace(body, read_at=round(frame.t, 3)) if isinstance(body, LogLine) else body for body in bodies]
+        self._post(*bodies)
 
     def _post_activity(self) -> None:
         activity = self.senses.log_activity()

@@ -172,14 +172,14 @@ def _tried(run: RunFolder, result: Result, events: Sequence[Event], *, here: boo
 
 
 def _other_runs(run: RunFolder, result: Result) -> Iterator[str]:
-    """Other starts of the same engine on this machine around the same day, and in what their commands differ."""
+    """Earlier starts of the same model by the same engine on this machine within a day, and in what their commands differ."""
     own = options(result.command)
     others: list[str] = []
     for folder in runs()[-_LOOKED_AT:]:
         known = folder.result()
         command, engine = known.get("command"), known.get("engine")
         alike = result.engine.name is not None and isinstance(engine, dict) and engine.get("name") == result.engine.name
-        if not alike or folder.name == run.name or not isinstance(command, list) or not _near(folder.name, run.name):
+        if not alike or not isinstance(command, list) or not _shortly_before(folder.name, run.name) or not _same_model(known, result):
             continue
         if known.get("verdict") not in OPEN_VERDICTS:
             change = _difference(own, options([str(word) for word in command]))
@@ -194,13 +194,18 @@ def _difference(own: Mapping[str, str], other: Mapping[str, str]) -> str:
     return ", ".join((*changed, *gone)) or "with the same options"
 
 
-def _near(one: str, other: str) -> bool:
+def _same_model(known: Mapping[str, Any], result: Result) -> bool:
+    endpoint = known.get("endpoint")
+    return not isinstance(endpoint, dict) or endpoint.get("model") == result.endpoint.model
+
+
+def _shortly_before(one: str, other: str) -> bool:
     """By the times in the runs' names."""
     try:
         begun = [datetime.strptime(name[:15], "%Y%m%d-%H%M%S") for name in (one, other)]
     except ValueError:
         return False
-    return abs((begun[0] - begun[1]).total_seconds()) < _RECENT
+    return one != other and 0 <= (begun[1] - begun[0]).total_seconds() < _RECENT
 
 
 def _signal(number: int) -> str:

@@ -4,8 +4,10 @@ Where no keeper answers, the folder alone is followed for as long as something o
 """
 
 import asyncio
+from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
+from math import inf
 
 from firsttoken.history.runs import RunFolder
 from firsttoken.launch.frames import LogFrame
@@ -41,6 +43,11 @@ class Skipped:
     """So many bytes of the log are not told: they came faster than they were read."""
 
     bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFrame(LogFrame):
+    """From the folder: it is written already. `t` is 0 where the index does not tell it."""
 
 
 Item = Event | LogFrame | Live | TimeUp | Ended | Skipped
@@ -152,11 +159,12 @@ class RunStream:
                 self.seq = event.seq
                 yield event
         if self.log_from is not None:
+            times = self.folder.log_times()
             for offset, data in self.folder.log(self.log_from):
                 if until is not None and offset >= until:
                     return
                 self.log_from = offset + len(data)
-                yield LogFrame(offset=offset, t=0.0, data=data)
+                yield from _timed(offset, data, times)
 
     def _new(self, raw: list[dict[str, object]]) -> Iterator[Event]:
         for fields in raw:
@@ -167,3 +175,16 @@ class RunStream:
             if event.seq > self.seq:
                 self.seq = event.seq
                 yield event
+
+
+def _timed(offset: int, data: bytes, times: list[tuple[int, float]]) -> Iterator[StoredFrame]:
+    """The block, cut where the index tells another time."""
+    at = bisect_right(times, (offset, inf)) - 1
+    begin = offset
+    for index in range(at + 1, len(times) + 1):
+        end = min(times[index][0], offset + len(data)) if index < len(times) else offset + len(data)
+        if end > begin:
+            yield StoredFrame(offset=begin, t=times[index - 1][1] if index > 0 else 0.0, data=data[begin - offset : end - offset])
+        begin = end
+        if begin >= offset + len(data):
+            return

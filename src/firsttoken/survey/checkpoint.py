@@ -5,6 +5,7 @@ any the pickled `.bin` files, of which nothing can be told without running them.
 answers each slowly; they are daemons, so that one that hangs in a dead mount keeps nobody from ending.
 """
 
+import json
 import os
 import re
 import threading
@@ -212,7 +213,10 @@ def _json(path: str) -> tuple[dict[str, Any] | None, str | None]:
     if content.startswith(LFS_MARK):
         return None, "is a Git LFS pointer"
     try:
-        found = msgspec.json.decode(content)
+        try:
+            found = msgspec.json.decode(content)
+        except ValueError:  # Python's own reader, which engines use, takes Infinity and NaN besides
+            found = json.loads(content, parse_constant=lambda _: None)
     except (ValueError, RecursionError) as error:
         return None, f"is not JSON ({str(error)[:80]})"
     return (found, None) if isinstance(found, dict) else (None, "is no JSON object")

@@ -141,6 +141,8 @@ def command(
         wishes=wishes, policy=patience(Policy()), budget=most, max_time=max_time, price=price, max_cost=max_cost, trial_time=trial_time,
         intermittent=intermittent, certainty=certainty, share=share, shortcuts=not no_shortcuts, mark=not no_mark, api_key_env=api_key_env,
     )  # fmt: skip
+    if dry_run and as_json:
+        raise click.UsageError("--dry-run tells the plan as text; it has no --json")
     if dry_run:
         click.echo(plan_text(asked.settings, asked.not_read, 4 + len(asked.settings).bit_length()))
         return _FOUND

@@ -69,7 +69,7 @@ class Concurrencies(click.ParamType):  # type: ignore[type-arg]  # generic in la
 @click.option("--max-wait", type=Seconds(), metavar="S", help="Give each start S seconds to its first token.")
 @patience_options
 @click.option("--api-key-env", metavar="NAME", help="Environment variable that holds the servers' API key.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Of the bootstrap.")
+@click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Of the bootstrap.")
 @json_option
 def command(
     argv: tuple[str, ...],
