@@ -63,6 +63,12 @@ class Ledger:
         self._held = fd
         return True
 
+    def leave(self) -> None:
+        """Somebody else may go on with it; our end does the same."""
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None
+
     def begin(self, command: Sequence[str], about: Mapping[str, Any]) -> None:
         self._add({"kind": "begin", "command": list(command), **about})
 

@@ -119,9 +119,12 @@ def test_a_search_that_was_killed_goes_on_and_repeats_no_trial(tmp_path: Path, l
 
 
 def test_only_the_same_command_with_the_same_wishes_is_gone_on_with(ledger: Ledger) -> None:
+    assert isolate_ledger.unfinished(("masked",), ABOUT) is None, "somebody is at it"
+    ledger.leave()
     found = isolate_ledger.unfinished(("masked",), ABOUT)
     assert found is not None
     assert found.name == ledger.name
+    found.leave()
     assert isolate_ledger.unfinished(("masked", "--more"), ABOUT) is None
     assert isolate_ledger.unfinished(("masked",), {"cwd": "/elsewhere"}) is None
     ledger.end("found")
