@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from firsttoken.judge.graph import Edge, Node
-from firsttoken.model.stillness import WaitKind
+from firsttoken.model.stillness import WAIT_VERBS, WaitKind
 
 
 def waits_for(last: Node, edge: Edge) -> str:
@@ -16,17 +16,7 @@ def waits_for(last: Node, edge: Edge) -> str:
     )
     nobody = ", which nobody holds any more: it was left behind" if edge.kind == WaitKind.FILE_LOCK else ", and nobody has its other end"
     nobody = nobody if wait is not None and wait.nobody else ""
-    verb = {
-        WaitKind.FILE_LOCK: "waits for the file lock",
-        WaitKind.FIFO: "waits for the FIFO",
-        WaitKind.CHILD: "waits for its child",
-        WaitKind.CONNECT: "tries to connect to",
-        WaitKind.SOCKET: "waits for data from",
-        WaitKind.PIPE: "waits for the pipe",
-        WaitKind.SLEEP: "sleeps:",
-        WaitKind.POLL: "waits for events:",
-        WaitKind.DISK: "waits for the disk or network file system of",
-    }.get(WaitKind(edge.kind), "waits for")
+    verb = WAIT_VERBS.get(WaitKind(edge.kind), "waits for")
     if not to and wait is not None and wait.to not in (None, wait.waiter):
         to = f", pid {wait.to.pid} ({wait.to_title})"
     return f"{last.label} {verb} {edge.what}{to}{nobody} (in {last.where})"

@@ -1,5 +1,6 @@
 """What a thread that does not move shows: its stack, its place in the kernel, and what it waits for."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -52,6 +53,20 @@ class WaitKind(StrEnum):
     TERMINAL = "terminal"
     COLLECTIVE = "collective"
     OTHER = "other"
+
+
+WAIT_VERBS: Mapping[WaitKind, str] = {
+    WaitKind.FILE_LOCK: "waits for the file lock",
+    WaitKind.FIFO: "waits for the FIFO",
+    WaitKind.CHILD: "waits for its child",
+    WaitKind.CONNECT: "tries to connect to",
+    WaitKind.SOCKET: "waits for data from",
+    WaitKind.PIPE: "waits for the pipe",
+    WaitKind.SLEEP: "sleeps:",
+    WaitKind.POLL: "waits for events:",
+    WaitKind.DISK: "waits for the disk or network file system of",
+}
+"""what a thread does that waits so, before the name of what it waits for"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

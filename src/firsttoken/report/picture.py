@@ -11,21 +11,13 @@ from typing import Any
 import msgspec
 
 from firsttoken.model.process import ProcessKey
-from firsttoken.model.stillness import Frame, Wait, WaitKind
+from firsttoken.model.stillness import WAIT_VERBS, Frame, Wait, WaitKind
 from firsttoken.report.document import document
 
 _FRAMES = 14
 """of one stack, for people; the document has all"""
 _VERBS = {
-    WaitKind.FILE_LOCK: "waits for the file lock",
-    WaitKind.FIFO: "waits for the FIFO",
-    WaitKind.CHILD: "waits for its child",
-    WaitKind.CONNECT: "tries to connect to",
-    WaitKind.SOCKET: "waits for data from",
-    WaitKind.PIPE: "waits for the pipe",
-    WaitKind.SLEEP: "sleeps:",
-    WaitKind.POLL: "waits for events:",
-    WaitKind.DISK: "waits for the disk or network file system of",
+    **WAIT_VERBS,
     WaitKind.STOPPED: "is",
     WaitKind.TRACED: "is stopped and waits for",
 }
