@@ -170,10 +170,7 @@ class ControlServer:
         return True
 
     def _fill(self, client: "_Client") -> None:
-        if client.role is None:
-            if self._farewell is not None and not client.said_ended:
-                client.said_ended = True
-                client.out += self._farewell
+        if client.role is None:  # its hello is on its way; the farewell comes after what it will ask for
             return
         self._tell_behind(client)
         if client.log_cursor is not None and client.log_cursor < self._log.end:

@@ -3,9 +3,11 @@
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 from keeper_runs import Run, alive, collect, target, until
 
+from firsttoken.launch.control import Control
 from firsttoken.launch.frames import JsonFrame
 from firsttoken.launch.spec import LadderWaits
 
@@ -179,9 +181,22 @@ def test_a_face_whose_connection_breaks_has_died(launch: Launch) -> None:
     assert run.events("stop_asked")
 
 
-def test_the_last_frame_is_how_the_server_ended(launch: Launch) -> None:
-    run = launch("sh", "-c", "echo last words; exit 9")
-    log, events, others = collect(run.control("face", events_from=0, log_from=0))
+def test_the_last_frame_is_how_the_server_ended(launch: Launch, tmp_path: Path) -> None:
+    run = launch("sh", "-c", f"while [ ! -e {tmp_path}/go ]; do sleep 0.02; done; echo last words; exit 9")
+    face = run.control("face", events_from=0, log_from=0)
+    (tmp_path / "go").touch()
+    log, events, others = collect(face)
     assert log == b"last words\n"
     assert events[-1]["kind"] == "emptied"
     assert others == [{"ended": {"code": 9, "signal": None}}]
+
+
+def test_a_hello_that_comes_after_the_end_is_answered_in_full(launch: Launch, tmp_path: Path) -> None:
+    run = launch("sh", "-c", f"while [ ! -e {tmp_path}/go ]; do sleep 0.02; done; echo last words; exit 9")
+    late, witness = Control(run.handle.socket), run.control("witness", events_from=0)
+    run.controls.append(late)
+    (tmp_path / "go").touch()
+    assert collect(witness)[2] == [{"ended": {"code": 9, "signal": None}}]
+    late.hello("face", events_from=0, log_from=0)
+    log, events, others = collect(late)
+    assert (log, events[-1]["kind"], others) == (b"last words\n", "emptied", [{"ended": {"code": 9, "signal": None}}])
