@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -75,6 +76,7 @@ class LocalSenses:
         self._procfs = procfs or Procfs()
         self._folder = folder
         self._key_env = key_env
+        self._keeper_read: tuple[int, dict[str, Any]] = -1, {}
         self._key: tuple[str, str] | None = None
         self._key_sought_in: tuple[str, ...] | None = None
         self._reader = LogReader(profiles(), plan.engine, year=time.gmtime().tm_year)
@@ -108,7 +110,7 @@ class LocalSenses:
         if self._key is None and (argv := self._procfs.cmdline(root.pid)) != self._key_sought_in:
             self._key, self._key_sought_in = self._read_key(root.pid, argv), argv
         installed = self._installed(state, root.pid)
-        keeper = self._folder.keeper()
+        keeper = self._keeper()
         self._processes.exclude = {os.getpid(), *_keeper_pids(keeper)}
         mark = keeper.get("mark")
         roots = [root, *([ProcessKey(root.node, keeper["pid"], keeper["start"])] if "start" in keeper else [])]
@@ -129,6 +131,16 @@ class LocalSenses:
         events += [*self._processes.missed(), *self._oom.missed()]
         events.append(sample(self._procfs, keys, interval))
         return events
+
+    def _keeper(self) -> dict[str, Any]:
+        """keeper.json, read again when it was written anew."""
+        try:
+            written = os.stat(self._folder.path / "keeper.json").st_mtime_ns
+        except OSError:
+            written = -1
+        if written != self._keeper_read[0]:
+            self._keeper_read = written, self._folder.keeper()
+        return self._keeper_read[1]
 
     async def ask(self, request: Request, state: State, emit: Callable[[Body], None]) -> None:
         if isinstance(request, LookClosely):

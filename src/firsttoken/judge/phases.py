@@ -5,8 +5,10 @@ one begins, so a phase that begins inside another does not replace it. Should an
 taken as left when two phases beyond the next one have begun, or the server listens.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import wraps
+from typing import TypeVar
 
 from firsttoken.model.events import LogLine
 from firsttoken.model.words import USUAL_ORDER, Edge, Phase
@@ -20,6 +22,7 @@ class Span:
     end: float | None = None
 
 
+T = TypeVar("T")
 Track = Mapping[Phase, Span]
 
 
@@ -43,6 +46,19 @@ class PhaseTime:
     ranks_done: int
 
 
+def _of_the_last_book(work: Callable[[PhaseBook, int], T]) -> Callable[[PhaseBook, int], T]:
+    """Asked at every event, and a book changes with few of them: the last answer holds while the very same book is asked about."""
+    last: list[tuple[PhaseBook, int, T]] = []
+
+    @wraps(work)
+    def remembered(book: PhaseBook, expected: int) -> T:
+        if not last or last[0][0] is not book or last[0][1] != expected:
+            last[:] = [(book, expected, work(book, expected))]
+        return last[0][2]
+
+    return remembered
+
+
 def note(book: PhaseBook, line: LogLine, rank: int | None, t: float) -> PhaseBook:
     """The book after one milestone line at `t`."""
     if line.phase is None or line.edge is None:
@@ -62,6 +78,7 @@ def leave(book: PhaseBook, phase: Phase, t: float) -> PhaseBook:
     return replace(book, shared=_mark(book.shared, phase, Edge.END, t))
 
 
+@_of_the_last_book
 def current(book: PhaseBook, expected: int) -> Phase:
     """The earliest phase that some of `expected` ranks has not left."""
     places = rank_phases(book, expected)
@@ -71,8 +88,8 @@ def current(book: PhaseBook, expected: int) -> Phase:
 
 def rank_phases(book: PhaseBook, expected: int) -> dict[int, Phase]:
     """Where each rank is. Ranks that never logged a line of their own are placed by the shared lines."""
-    ranks = _ranks(book, expected)
-    return {rank: _place(book, book.ranks.get(rank, {})) for rank in ranks}
+    of_shared = _place(book, {})
+    return {rank: _place(book, own) if (own := book.ranks.get(rank)) else of_shared for rank in _ranks(book, expected)}
 
 
 def behind(book: PhaseBook, expected: int) -> tuple[int, ...]:
@@ -85,12 +102,11 @@ def behind(book: PhaseBook, expected: int) -> tuple[int, ...]:
 
 def tracks(book: PhaseBook, expected: int) -> dict[int, dict[Phase, Span]]:
     """Each rank's phases in the profile's order, with the ends that are implied by what began later."""
-    merged = {rank: _merged(book, book.ranks.get(rank, {})) for rank in _ranks(book, expected)}
-    return {
-        rank: {phase: span for phase in book.order if (span := _closed(book, track, phase)) is not None} for rank, track in merged.items()
-    }
+    of_shared = _track(book, {})
+    return {rank: _track(book, own) if (own := book.ranks.get(rank)) else of_shared for rank in _ranks(book, expected)}
 
 
+@_of_the_last_book
 def times(book: PhaseBook, expected: int) -> tuple[PhaseTime, ...]:
     """All phases that began, in the profile's order."""
     all_ranks = list(tracks(book, expected).values())
@@ -121,6 +137,11 @@ def _mark(track: Track, phase: Phase, edge: Edge, t: float) -> Track:
             return track
         return {**track, phase: Span(begin=span.begin if span else t, end=t)}
     return track if span is not None else {**track, phase: Span(begin=t)}
+
+
+def _track(book: PhaseBook, own: Track) -> dict[Phase, Span]:
+    merged = _merged(book, own)
+    return {phase: span for phase in book.order if (span := _closed(book, merged, phase)) is not None}
 
 
 def _merged(book: PhaseBook, own: Track) -> Track:

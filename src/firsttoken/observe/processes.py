@@ -62,6 +62,8 @@ class ProcessWatcher:
         self._told_stuck: frozenset[int] = frozenset()
         self._missed: list[Missed] = []
         self._titles: dict[tuple[str, ...], str] = {}
+        self._tagged: dict[str, Sequence[re.Pattern[str]]] = {}
+        """titles that were searched for a rank's tag, and with which patterns"""
         self._buried: set[tuple[int, int]] = set()
 
     @property
@@ -181,6 +183,11 @@ class ProcessWatcher:
 
     def _changed(self, member: Member, stat: Stat, titles: Mapping[int, tuple[str, ...]]) -> Member | None:
         title = self._title(titles.get(member.process.pid, ())) or member.title
+        if title == member.title and self._tagged.get(title) is self.title_patterns:
+            return None
+        if len(self._tagged) >= _TITLES_KEPT:
+            self._tagged.clear()
+        self._tagged[title] = self.title_patterns
         tag = tag_of(title, self.title_patterns)
         if title == member.title and tag == member.tag:
             return None

@@ -9,6 +9,7 @@ import os
 import re
 import stat
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import PurePosixPath
 
 _SUFFIXES = (".safetensors", ".gguf", ".bin", ".pt", ".pth")
@@ -66,8 +67,9 @@ def survey(path: str, *, given: bool) -> tuple[ShardSet, ...]:
         return ()
 
 
+@lru_cache(4096)
 def may_be_weights(path: str) -> bool:
-    """By its name alone: a file that is open or mapped and worth a survey."""
+    """By its name alone: a file that is open or mapped and worth a survey. Asked about each mapped file at each look."""
     if _NOT_WEIGHTS.search(path):
         return False
     if _BLOB.match(path):
