@@ -51,12 +51,18 @@ def mask_bytes(data: bytes) -> bytes:
 
 _STRONG = frozenset({
     "secret", "secrets", "password", "passwords", "passwd", "passphrase", "credential", "credentials", "apikey", "apikeys",
+    "creds", "passcode",
 })  # fmt: skip
-_LAST = frozenset({"key", "keys", "token", "tokens", "pwd", "authorization"})
+_LAST = frozenset({"key", "keys", "token", "tokens", "pwd", "authorization", "cookie", "cookies"})
 """Secret where they end a name: `hf_token`, but not `token_map`."""
 _OWNERS = frozenset({"api", "auth", "access", "bearer", "hf", "hub", "refresh", "session", "admin", "private", "client", "user"})
 """Words that make even the plural `tokens` secret."""
 _PASS_OWNERS = frozenset({"db", "user", "admin", "root", "smtp", "redis", "mysql", "postgres", "pg", "http", "basic", "auth", "proxy"})
+_PAT_OWNERS = frozenset({"git", "github", "gitlab", "gh", "azure", "ado", "hub"})
+_KINDS_OF_PASS = frozenset({
+    "one", "two", "multi", "single", "first", "second", "last", "per", "forward", "backward", "fusion", "compile", "prefill", "by", "all",
+})  # fmt: skip
+"""Words before a last `pass` of a variable that make it a run over something."""
 _COUNTED = frozenset({
     "eos", "bos", "pad", "unk", "sep", "cls", "mask", "stop", "start", "end", "begin", "image", "audio", "video", "vision",
     "think", "thinking", "tool", "per", "first", "inter", "next", "last", "special", "output", "prompt", "input", "draft",
@@ -74,7 +80,8 @@ _DESCRIBES = frozenset({
 _SWITCHES = frozenset({"allow", "enable", "disable", "no", "skip", "return"})
 
 _HINT = re.compile(
-    r"(?i:key|token|secret|pass|pwd|credential|authorization|bearer)|(?:hf|gh\w|pat|r8)_|(?:sk|pat|api|xox\w)-|A[KS]IA|AIza|eyJ|@"
+    r"(?i:key|token|secret|pass|pwd|pw=|cred|cookie|_pat|auth|bearer|sig=|signature=|sas=|curl)|(?:hf|gh\w|pat|r8)_|(?:sk|pat|api|xox\w)-"
+    r"|A[KS]IA|AIza|eyJ|@"
 )
 """Most lines have none of these, and then no secret."""
 _SHELL_STRING = re.compile(r"-[a-z]*c")
@@ -93,6 +100,9 @@ _SHAPES = tuple(
         r"(?i:\bbearer[ ]+|\bauthorization\\*[\"']?\s*[:=]\s*\\*[\"']?(?:(?:basic|bearer)[ ]+)?)(?P<value>[^\s\"'\\,;(){}\[\]]{4,})",
         r"(?i)\b[a-z][a-z0-9+.\-]{0,30}://[^\s/:@\"']{0,200}:(?P<value>[^\s/\"']+)@",
         r"(?i)\bhttps?://(?P<value>[^\s/:@\"']{8,})@",
+        r"(?i)[?&](?:[\w.\-]{0,60}-)?(?:sig|signature|token|key|apikey|auth|sas|pwd|pass|secret)=(?P<value>[^\s&#\"'<>]{4,})",
+        r"(?i)\b(?:set-)?cookie\\*[\"']?[ \t]*:[ \t]*\\*[\"']?(?P<value>[^\s\"'\\][^\r\n\"'\\]{2,})",
+        r"(?i)\bcurl\b[^\n|;&]{0,400}?[ \t](?:-u|--user)[ =]?[\"']?[^\s:\"']{1,200}:(?P<value>[^\s\"']+)",
         r"(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----(?P<value>.*?)(?:-----END|\Z)",
     )
 )
@@ -119,8 +129,10 @@ def _secret_name(name: str) -> bool:
     last, before = words[-1], words[-2] if len(words) > 1 else ""
     if last in _DESCRIBES or words[0] in _SWITCHES:
         return False
-    if _STRONG.intersection(words) or (last == "pass" and before in _PASS_OWNERS):
+    if _STRONG.intersection(words) or (last in ("pass", "pw") and before in _PASS_OWNERS) or (last == "pat" and before in _PAT_OWNERS):
         return True
+    if last == "pass":
+        return bool(before) and name.isupper() and before not in _KINDS_OF_PASS  # MY_PASS, as variables are named
     if last == "tokens":
         return before in _OWNERS
     return last in _LAST and before not in _COUNTED

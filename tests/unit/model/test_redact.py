@@ -52,6 +52,8 @@ def test_secrets_in_a_command_are_masked_where_they_stand(argv: list[str], maske
         "http://127.0.0.1:8000/v1/models git@github.com:a/b https://host/path?x=1 task-abcdefghijklmnopqrstuvwx",
         "CUDA_VISIBLE_DEVICES=0,1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false VLLM_API_KEY= HF_TOKEN=$HF_TOKEN",
         "pass_config={} bypass=1 monkey=2 keyboard: x hotkeys=3",
+        "GET /v1/models?limit=20&max_tokens=16&stop_token=3 signal=9 significant: 4 NUM_PASSES=3 VLLM_FUSION_PASS=full auth: none",
+        "Using cookiecutter; curl http://localhost:8000/health -u x",
     ],
 )
 def test_what_is_no_secret_is_left_alone(text: str) -> None:
@@ -77,6 +79,29 @@ def test_a_secret_is_known_by_its_own_shape(secret: str) -> None:
         assert secret not in mask_text(text)
         assert len(mask_text(text, equal_length=True)) == len(text)
     assert secret not in str(mask_env({"HARMLESS": secret}))
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ("GET https://a.blob.example/m?sv=2022&sig=Qm9va%3D&se=2026", f"GET https://a.blob.example/m?sv=2022&sig={MASK}&se=2026"),
+        ("https://b.example/x?X-Amz-Date=1&X-Amz-Signature=fe5f80f7", f"https://b.example/x?X-Amz-Date=1&X-Amz-Signature={MASK}"),
+        ("wss://h/x?token=abc123", f"wss://h/x?token={MASK}"),
+        ("Cookie: session=abcd; theme=dark", f"Cookie: {MASK}"),
+        ("{'Set-Cookie': 'sid=1234; Path=/'}", f"{{'Set-Cookie': '{MASK}'}}"),
+        ("Authorization: Basic dXNlcjpwYXNz", f"Authorization: Basic {MASK}"),
+        ("curl -s -u bob:hunter2 http://h/", f"curl -s -u bob:{MASK} http://h/"),
+        ("ConnectionError: login failed (user='bob', password='hunter2')", f"ConnectionError: login failed (user='bob', password='{MASK}')"),
+    ],
+)
+def test_what_addresses_headers_and_commands_carry_is_masked(text: str, masked: str) -> None:
+    assert mask_text(text) == masked
+
+
+@pytest.mark.parametrize("name", ["MY_PASS", "NETRC_PASS", "CREDS", "AWS_CREDS", "DB_PW", "GIT_PAT", "SESSION_COOKIE", "REGISTRY_PASSCODE"])
+def test_variables_of_many_names_are_secret(name: str) -> None:
+    assert mask_env({name: "hunter22"}) == {name: MASK}
+    assert mask_text(f"export {name}=hunter22") == f"export {name}={MASK}"
 
 
 def test_the_lists_that_engines_log_are_masked_whole() -> None:
