@@ -1,6 +1,7 @@
 """`firsttoken report` and `bundle` on real runs, and what reads a bundle; secrets that are planted in a start come out nowhere."""
 
 import json
+import os
 import tarfile
 from pathlib import Path
 
@@ -90,6 +91,24 @@ def test_an_archive_that_cannot_be_used_is_refused_in_a_sentence(tmp_path: Path,
     assert (done.exit_code, done.stdout) == (2, "")
     assert "b.tar.gz" in done.stderr
     assert "send it again" in done.stderr
+
+
+def test_a_file_that_is_no_archive_is_not_taken_for_a_log_by_an_archives_name(tmp_path: Path) -> None:
+    (tmp_path / "junk.tar.gz").write_bytes(bytes(range(256)) * 8)
+    done = CliRunner().invoke(explain, [str(tmp_path / "junk.tar.gz")])
+    assert (done.exit_code, "is named as an archive and is none" in done.stderr) == (2, True)
+
+
+def test_a_pipe_that_nobody_reads_and_a_full_disk_are_told_and_what_was_there_stays(run: RunFolder, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for place, why in ((tmp_path / "pipe", "No such device"), (Path("/dev/full"), "No space left")):
+        done = CliRunner().invoke(report, [str(run.path), "-o", str(place)])
+        assert (done.exit_code, why in done.stderr) == (1, True)
+    kept = tmp_path / "report.txt"
+    kept.write_text("mine")
+    kept.chmod(0o600)
+    assert CliRunner().invoke(report, [str(run.path), "-o", str(kept)]).exit_code == 0
+    assert (kept.read_text() != "mine", kept.stat().st_mode & 0o777, [path.name for path in tmp_path.glob(".*")]) == (True, 0o600, [])
 
 
 def test_what_cannot_be_written_is_told(run: RunFolder, tmp_path: Path) -> None:

@@ -62,6 +62,19 @@ def settings_of(command: Command, rules: IsolationRules, groups: Iterable[Settin
     return tuple(setting for setting in found if unique[setting.label] is setting)[:MOST]
 
 
+def without_effect(command: Command, groups: Iterable[SettingRule], wishes: Wishes) -> tuple[str, ...]:
+    """Wishes that name nothing of this command (a slip of the keyboard, mostly), as they stand on the command line."""
+    variables = {*command.assigned, *command.environment}
+    there = {one.name for one in command.given} | variables
+    remedies = {name for rule in groups for name in (rule.name, *rule.env, *(change.name for change in _added(rule.add)))}
+    return (
+        *(f"--keep {name}" for name in wishes.keep if name not in there | remedies),
+        *(f"--try {text}" for text in wishes.attempt if not text.startswith("-")),
+        *(f"--try-env {name}" for name in wishes.attempt_env if "=" not in name and name not in variables),
+        *(f"--swap {old}" for old, _ in wishes.swaps if old not in command.argv),
+    )
+
+
 def weighed(settings: Sequence[Setting], phase: str | None, findings: Sequence[Mapping[str, Any]]) -> tuple[Setting, ...]:
     """The settings with the suspicion that the baseline's phase and the causes found cast on them. A remedy that neither names is left out,
     but for those that hold in any phase."""

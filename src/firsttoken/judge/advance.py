@@ -7,7 +7,7 @@ from typing import assert_never
 from firsttoken.judge import closeup, gpu, load, motion, phases, serving, standstill, witness
 from firsttoken.judge.decide import decide
 from firsttoken.judge.ranks import line_rank, world_rank
-from firsttoken.judge.state import RankDeath, State
+from firsttoken.judge.state import Decision, RankDeath, State
 from firsttoken.model.events import (
     Checked,
     Collectives,
@@ -54,6 +54,8 @@ from firsttoken.model.words import Edge, Phase, Verdict
 _ERRORS_KEPT = 50
 _RATE_WINDOW = 30.0
 _BUSY = 0.5
+_STIR, _RESTS, _PROOF_AGAIN = 3.0, 1.0, 12.0
+"""seconds: that a stir of what waits may last, of stillness after which it is over, and from its begin until it is proven anew"""
 
 
 def initial() -> State:
@@ -62,9 +64,20 @@ def initial() -> State:
 
 def advance(state: State, event: Event) -> State:
     state = _fold(replace(state, now=max(state.now, event.t), node=state.node or event.node), event)
-    decision = decide(state)
+    decision, stirred_at = _steady(state, decide(state))
     ready_at = state.now if decision.verdict is Verdict.READY and state.ready_at is None else state.ready_at
-    return replace(state, decision=decision, ready_at=ready_at)
+    return replace(state, decision=decision, ready_at=ready_at, stirred_at=stirred_at)
+
+
+def _steady(state: State, decision: Decision) -> tuple[Decision, float | None]:
+    """What waits for somebody outside stirs at each new attempt (a line that it tries again): it has not gone on until that lasts, or a
+    phase ends; and what rests again is given the time of a new proof. With when the stir began."""
+    before = state.decision
+    if before.verdict is not Verdict.WAITING or decision.verdict not in (Verdict.STARTING, Verdict.SLOW) or decision.phase != before.phase:
+        return decision, None
+    since = state.stirred_at if state.stirred_at is not None else state.now
+    moves = state.motion.still < _RESTS
+    return (before if state.now - since < (_STIR if moves else _PROOF_AGAIN) else decision), since
 
 
 def _fold(state: State, event: Event) -> State:

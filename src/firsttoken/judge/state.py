@@ -93,4 +93,6 @@ class State:
     missed: tuple[str, ...] = ()
     checks: tuple[Check, ...] = ()
     ready_at: float | None = None
+    stirred_at: float | None = None
+    """since when something moves in a server that was found waiting"""
     decision: Decision = field(default_factory=lambda: Decision(verdict=Verdict.STARTING, phase=Phase.PROCESS_START, reason="launching"))

@@ -136,3 +136,5 @@ class Isolation:
     baseline: Mapping[str, Any] | None = None
     folder: str | None = None
     next: tuple[str, ...] = ()
+    refused_with: int | None = None
+    """127 where the program was not found, 126 where it may not be run"""

@@ -183,14 +183,13 @@ def _rows(settings: tuple[Setting, ...] | None) -> list[dict[str, Any]] | None:
 
 
 def _row(setting: Setting) -> dict[str, Any]:
-    return {
-        "label": setting.label,
-        "remedy": setting.remedy,
-        "changes": [
-            {"kind": one.kind, "name": one.name, "value": _value(one), "action": one.action, "text": change_text(one)}
-            for one in setting.changes
-        ],
-    }
+    """The first change in the form of a finding's settings, and all of them: most settings are changed by one."""
+    changes = [
+        {"kind": one.kind, "name": one.name, "value": _value(one), "action": one.action, "text": change_text(one)}
+        for one in setting.changes
+    ]
+    first = {name: changes[0][name] if changes else None for name in ("kind", "name", "value", "action")}
+    return {**first, "label": setting.label, "remedy": setting.remedy, "changes": changes}
 
 
 def _trial(trial: Trial, settings: tuple[Setting, ...]) -> dict[str, Any]:

@@ -182,7 +182,10 @@ class _Bench:
         if named and (absent or partly):
             reach, endpoint = (None, "the hub") if self.wanted.quick else facts.hub_answers(self.asked.env)
             yield from network_checks.hub(self.asked, needed=True, reach=reach, endpoint=endpoint)
-        if seen is None or absent:
+        if seen is None or (absent and named):
+            return
+        if absent:  # a folder of this machine, and no model in it
+            yield from weight_checks(self.asked, seen, ModelShape())
             return
         shape = read_shape(seen.config) if seen.config is not None else ModelShape()
         self._model = (seen, shape)

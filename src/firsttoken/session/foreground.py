@@ -9,7 +9,7 @@ import asyncio
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import FrameType
 
 from firsttoken.model.events import Event, Exited
@@ -99,6 +99,8 @@ class Foreground:
             end = await self.follower.until_end(max_wait=_END_WITHIN)
             if end.ended is None:
                 self.said(f"the server is still ending; `firsttoken stop --force {self.follower.folder.name}` cuts that short")
+            else:  # what was seen stays, but nothing is left to stop or to wait for
+                seen = replace(seen, result=replace(seen.result, next=end.result.next))
         if self._ended_by is not None and seen.result.verdict is Verdict.UNKNOWN:
             return seen, 128 + self._ended_by
         return seen, seen.code if seen.code is not None else TIMED_OUT

@@ -102,7 +102,7 @@ class Isolating:
             except StillThere as error:
                 return replace(self.isolation(self.step()), state="stopped", reason=str(error), next=("firsttoken cleanup", self._again()))
             except LaunchRefused as error:
-                return replace(found, state="refused", reason=str(error))
+                return replace(found, state="refused", reason=str(error), refused_with=error.code)
 
     def step(self) -> Ask | Answer:
         """The next one by the trials so far."""

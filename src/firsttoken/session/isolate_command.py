@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from firsttoken.isolate.settings import Command, Wishes, settings_of
+from firsttoken.isolate.settings import Command, Wishes, settings_of, without_effect
 from firsttoken.knowledge.load import generic, profiles
 from firsttoken.knowledge.profile import CacheFolder, IsolationRules, Profile, SettingRule, ShortcutRule
 from firsttoken.model.isolation import Given, Setting
@@ -32,6 +32,8 @@ class Read:
     shortcuts: tuple[ShortcutRule, ...] = ()
     caches: tuple[CacheFolder, ...] = ()
     not_read: str | None = None
+    idle_wishes: tuple[str, ...] = ()
+    """what the user asked for and this command has nothing of"""
 
 
 def read(argv: Sequence[str], wishes: Wishes, *, gpus: bool | None = None) -> Read:
@@ -68,6 +70,7 @@ def read(argv: Sequence[str], wishes: Wishes, *, gpus: bool | None = None) -> Re
         shortcuts=profile.shortcuts if first is not None else (),
         caches=(*profile.check.caches, *generic().check.caches),
         not_read=why,
+        idle_wishes=without_effect(command, groups, wishes) if why is None else (),
     )
 
 

@@ -44,7 +44,7 @@ def _enough(asked: Asked, gpus: Gpus) -> Iterator[Check]:
     chosen = asked.env.get("CUDA_VISIBLE_DEVICES")
     because = f" (CUDA_VISIBLE_DEVICES={chosen})" if chosen is not None else ""
     if len(seen) < wanted:
-        fact = f"{wanted} ranks here, {len(seen)} of {len(gpus.found)} GPUs visible{because}"
+        fact = f"{wanted} rank{'s' if wanted > 1 else ''} here, {len(seen)} of {len(gpus.found)} GPUs visible{because}"
         remedy = "fewer ranks (--tensor-parallel-size, --tp), more nodes, or another CUDA_VISIBLE_DEVICES"
         yield _fail("gpu-not-visible", fact, remedy, "a rank ends with `invalid device ordinal`")
         return

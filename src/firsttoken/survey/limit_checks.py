@@ -38,9 +38,14 @@ def shared_memory(asked: Asked, root: str = "/", *, room: Room) -> Iterator[Chec
     fact = f"/dev/shm has {gib(free)} of {gib(total)} free"
     remedy = "docker run --shm-size=16g (or --ipc=host); in Kubernetes an emptyDir of medium Memory"
     if ranks > 1 and free < _SHM_LEAST:
-        yield _fail("shm-too-small", f"{fact}, for {ranks} ranks", remedy, "NCCL ends with a system error, or a rank with SIGBUS")
+        yield _fail(
+            "shm-too-small",
+            f"{fact}, for {ranks} rank{'s' if ranks > 1 else ''}",
+            remedy,
+            "NCCL ends with a system error, or a rank with SIGBUS",
+        )
     elif ranks > 1 and free < _SHM_GOOD:
-        yield _warn("shm-too-small", f"{fact}, for {ranks} ranks", remedy, "a rank may end with SIGBUS under load")
+        yield _warn("shm-too-small", f"{fact}, for {ranks} rank{'s' if ranks > 1 else ''}", remedy, "a rank may end with SIGBUS under load")
     else:
         yield _pass("shm-too-small", fact)
 
@@ -103,7 +108,7 @@ def processors(asked: Asked, *, usable: int, quota: float | None) -> Iterator[Ch
     most = min(float(usable), quota) if quota is not None else float(usable)
     if most < ranks:
         name = "cgroup-cpu-throttled" if quota is not None and quota < usable else "cpu-oversubscription"
-        fact = f"{most:g} CPUs for {ranks} ranks"
+        fact = f"{most:g} CPUs for {ranks} rank{'s' if ranks > 1 else ''}"
         remedy = "more CPUs for the container, or OMP_NUM_THREADS=1"
         yield _warn(name, fact, remedy, "imports, loading and launches of kernels take several times as long")
 

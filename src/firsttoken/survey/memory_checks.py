@@ -166,11 +166,11 @@ def on_host(asked: Asked, found: Estimate | None, host: Host, *, cpu: bool, file
         if found is not None:
             found = _with_room(found, cache if cache else (room - base - held) / here)
         kept = f" and a cache of {gib(cache * here)}" if cache else ""
-        what = f"weights of {gib(held)}{kept}" if held else f"{here} ranks of about {gib(base)}"
+        what = f"weights of {gib(held)}{kept}" if held else f"{here} rank{'s' if here > 1 else ''} of about {gib(base)}"
         fact = f"{what} in {gib(room)} of host memory{limit}"
     else:
         need = base
-        fact = f"{here} ranks need about {gib(base)} of {gib(room)} host memory{limit} while they load"
+        fact = f"{here} rank{'s need' if here > 1 else ' needs'} about {gib(base)} of {gib(room)} host memory{limit} while they load"
     if not need:
         return found, []
     price = "the kernel ends a rank while the weights load"

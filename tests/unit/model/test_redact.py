@@ -91,7 +91,7 @@ def test_a_secret_is_known_by_its_own_shape(secret: str) -> None:
         ("{'Set-Cookie': 'sid=1234; Path=/'}", f"{{'Set-Cookie': '{MASK}'}}"),
         ("Authorization: Basic dXNlcjpwYXNz", f"Authorization: Basic {MASK}"),
         ("curl -s -u bob:hunter2 http://h/", f"curl -s -u bob:{MASK} http://h/"),
-        ("ConnectionError: login failed (user='bob', password='hunter2')", f"ConnectionError: login failed (user='bob', password='{MASK}')"),
+        ("DbError: no login (user='bob', password='hunter2')", f"DbError: no login (user='bob', password='{MASK}')"),
     ],
 )
 def test_what_addresses_headers_and_commands_carry_is_masked(text: str, masked: str) -> None:

@@ -8,6 +8,8 @@ import click
 
 from firsttoken.faces.cli.say import Problem, answer, json_option
 
+_ARCHIVES = (".tar.gz", ".tgz", ".tar", ".zip")
+
 
 @click.command()
 @click.argument("target", metavar="TARGET")
@@ -28,6 +30,8 @@ def command(target: str, as_json: bool) -> int:
             answer(explain(Attached(log=sys.stdin.buffer.read(LOG_LIMIT))), as_json)
         elif is_archive_file(target):
             answer(explain_archive(path), as_json)
+        elif path.is_file() and path.name.lower().endswith(_ARCHIVES):
+            raise Problem(f"{target} is named as an archive and is none: it is damaged, or was renamed; send it again", 2)
         elif path.is_file() or (path.is_dir() and is_case(path) and not (path / "events.jsonl").exists()):
             answer(explain_path(path), as_json)
         elif path.exists() and not path.is_dir():

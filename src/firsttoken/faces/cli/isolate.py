@@ -17,7 +17,7 @@ from firsttoken.faces.cli.amounts import Count, Seconds
 from firsttoken.faces.cli.outlet import Outlet
 from firsttoken.faces.cli.patience import Patience
 from firsttoken.faces.cli.run import live_view_on
-from firsttoken.faces.cli.say import give_up, json_option, print_document
+from firsttoken.faces.cli.say import give_up, json_option, note, print_document, write_out
 from firsttoken.model.exits import INTERRUPTED, USAGE
 from firsttoken.model.isolation import Isolation, Trial
 from firsttoken.model.plan import Policy
@@ -121,7 +121,7 @@ def command(
 
     Launches COMMAND again and again with settings changed: its own flags and variables, and remedies that its engine knows. Each launch
     ends as soon as it has told enough. Given again, a search that broke off goes on. Status 0 where the settings are found, 1 where not,
-    3 where another server would be disturbed, 130 where interrupted.
+    3 where another server would be disturbed, 127 where the program is not found, 130 where interrupted.
     """
     from firsttoken.isolate.settings import Wishes
     from firsttoken.session.isolate import Options
@@ -129,12 +129,16 @@ def command(
 
     if not argv:
         raise click.UsageError("there is no command to launch. Put it behind `--`: firsttoken isolate -- vllm serve MODEL")
+    if budget == 0:
+        raise click.UsageError("--budget 0 leaves no launch; --dry-run shows the plan without one")
     if max_cost is not None and price is None:
         raise click.UsageError("--max-cost needs --price: what an hour of the machine costs")
     if api_key_env is not None and not os.environ.get(api_key_env):
         give_up(f"--api-key-env {api_key_env}: that variable is not set; export it, or leave the option out", USAGE)
     wishes = Wishes(keep=keep, attempt=attempt, attempt_env=try_env, swaps=swap)
     asked = read(argv, wishes)
+    if asked.idle_wishes:
+        raise click.UsageError(f"{', '.join(asked.idle_wishes)}: the command has no such flag, variable or word")
     patience = Patience(max_waiting, stall_patience)
     most = budget if budget is not None else 100 if intermittent else 30
     options = Options(
@@ -150,10 +154,13 @@ def command(
         give_up(f"there is nothing to change in this command: {asked.not_read or 'it has no settings'}. Offer some with --try or --try-env")
     found = _isolate(asked, options, fresh, as_json)
     if markdown is not None:
-        markdown.write_text(isolation_markdown(found), encoding="utf8")
+        try:
+            write_out(markdown, isolation_markdown(found))
+        except OSError as error:  # what was found in hours is told all the same
+            note(f"the Markdown cannot be written to {markdown}: {error.strerror or error}; it is in {found.folder}/isolation.md")
     if as_json:
         print_document(isolation_document(found))
-    return {"found": _FOUND, "interrupted": INTERRUPTED, "refused": _REFUSED}.get(found.state, _NOT_FOUND)
+    return found.refused_with or {"found": _FOUND, "interrupted": INTERRUPTED, "refused": _REFUSED}.get(found.state, _NOT_FOUND)
 
 
 def _isolate(asked: "Read", options: "Options", fresh: bool, as_json: bool) -> Isolation:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from firsttoken.faces.cli.say import Problem, answer, open_run, run_argument
+from firsttoken.faces.cli.say import Problem, answer, open_run, run_argument, write_out
 
 _FORMATS = {".html": "html", ".htm": "html", ".md": "markdown", ".markdown": "markdown", ".json": "json"}
 
@@ -41,8 +41,8 @@ def command(run: str | None, form: str | None, output: Path | None, as_json: boo
         click.echo(written)
         return 0
     try:
-        output.write_text(written + ("" if written.endswith("\n") else "\n"), encoding="utf8", errors="replace")
+        size = write_out(output, written + ("" if written.endswith("\n") else "\n"))
     except OSError as error:
         raise Problem(f"the report cannot be written to {output}: {error.strerror or error}; name another place with -o") from error
-    click.echo(f"{output}  {output.stat().st_size / 1e3:.0f} kB", err=True)
+    click.echo(f"{output}  {size / 1e3:.0f} kB", err=True)
     return 0

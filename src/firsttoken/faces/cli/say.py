@@ -1,6 +1,7 @@
 """Where words go: answers to stdout, everything said on the way to stderr. With `--json` stdout holds one document and nothing else."""
 
 import contextlib
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -46,6 +47,28 @@ def note(text: str) -> None:
     """Said on the way; a closed or full stderr never stops us."""
     with contextlib.suppress(OSError):
         click.echo(f"firsttoken: {text}", err=True)
+
+
+def write_out(path: Path, text: str) -> int:
+    """The whole file or none: it is written beside `path` first. A pipe or a device gets the bytes as it is. Bytes written; OSError, also
+    where nobody reads from the pipe."""
+    data = text.encode("utf8", "replace")
+    if path.exists() and not path.is_file():
+        fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        os.set_blocking(fd, True)
+        with open(fd, "wb") as out:
+            out.write(data)
+        return len(data)
+    target = path.resolve()
+    partial = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        partial.write_bytes(data)
+        if target.exists():
+            partial.chmod(target.stat().st_mode & 0o7777)
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
+    return len(data)
 
 
 def find_run(name: str | None) -> RunFolder:
