@@ -74,6 +74,7 @@ def test_until_ready_ends_with_the_status_of_the_decision_and_takes_the_server_a
         assert said.code == code, said
         assert said.json["verdict"] == ends[code][0]
         assert not marked(said.json["run"])
+        assert not any(step.startswith(("firsttoken stop", "firsttoken wait")) for step in said.json["next"])
 
 
 def test_until_ready_gives_up_when_its_time_is_over(cli: Cli) -> None:

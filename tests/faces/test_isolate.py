@@ -73,6 +73,11 @@ def test_a_port_that_somebody_listens_on_is_refused_before_anything_is_launched(
     assert not (cli.home / "runs").exists()
 
 
+def test_a_program_that_is_not_there_ends_as_in_a_shell(cli: Cli) -> None:
+    said = cli("isolate", "--json", "--", "no-such-folder/vllm", "serve", "m", "--enforce-eager", "--port", "1")
+    assert (said.code, said.json["state"], said.json["launches"]) == (127, "refused", 0)
+
+
 def dry(*arguments: str) -> str:
     said = CliRunner().invoke(group, ["isolate", "--dry-run", *arguments], prog_name="firsttoken")
     assert said.exit_code == 0, said.output
@@ -91,6 +96,10 @@ def test_a_dry_run_shows_settings_plan_and_price(snapshot: Any) -> None:
         (("--max-cost", "3", "--", "x"), "--max-cost needs --price"),
         (("--max-time", "soon", "--", "x"), "90s, 15m or 2h"),
         (("--", "true"), "there is nothing to change"),
+        (("--budget", "0", "--", "firsttoken", "rehearse", "--graphs"), "--budget 0 leaves no launch"),
+        (("--dry-run", "--keep", "--grahps", "--", "firsttoken", "rehearse", "--graphs"), "--keep --grahps: the command has no such"),
+        (("--dry-run", "--try", "graphs", "--", "firsttoken", "rehearse", "--graphs"), "--try graphs: the command has no such"),
+        (("--dry-run", "--try-env", "NO_SUCH", "--", "firsttoken", "rehearse", "--graphs"), "--try-env NO_SUCH: the command has no such"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_sentence(arguments: tuple[str, ...], says: str) -> None:
