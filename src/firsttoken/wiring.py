@@ -50,15 +50,15 @@ from firsttoken.observe.weights import WeightWatcher
 from firsttoken.plan.make import api_key, make_plan, replan
 from firsttoken.plan.recognise import by_output
 from firsttoken.plan.world import World
-from firsttoken.session.aim import Aim, root_folder
-from firsttoken.session.attach import Attachment
-from firsttoken.session.check_beside import ChecksBeside
-from firsttoken.session.log_source import Found
+from firsttoken.session.attaching.aim import Aim, root_folder
+from firsttoken.session.attaching.attach import Attachment
+from firsttoken.session.attaching.log_source import Found
+from firsttoken.session.attaching.remote import RemoteSenses, keyed
+from firsttoken.session.attaching.servers import Finder, Server
+from firsttoken.session.checking.beside import ChecksBeside
+from firsttoken.session.loading.beside import WeightsBeside
 from firsttoken.session.observer import Observer, Senses
 from firsttoken.session.planning import local_world
-from firsttoken.session.remote import RemoteSenses, keyed
-from firsttoken.session.servers import Finder, Server
-from firsttoken.session.weights_beside import WeightsBeside
 from firsttoken.session.witnesses import Witnesses
 from firsttoken.survey.installed import versions
 

@@ -7,7 +7,7 @@ import pytest
 from firsttoken.isolate.edit import edited
 from firsttoken.isolate.settings import Wishes, weighed, weights
 from firsttoken.model.isolation import Change, Setting
-from firsttoken.session.isolate_command import Read, read
+from firsttoken.session.isolating.command import Read, read
 
 VLLM = (
     "env NCCL_DEBUG=INFO vllm serve /m --port 8001 -tp 2 --max-num-seqs 8 --no-enable-prefix-caching --compilation-config "

@@ -7,8 +7,8 @@ import pytest
 from fake_proc import FakeProc
 
 from firsttoken.model.process import ProcessKey
-from firsttoken.session.log_source import Found, LogCommand, LogFile, find_log, given
-from firsttoken.session.servers import Server
+from firsttoken.session.attaching.log_source import Found, LogCommand, LogFile, find_log, given
+from firsttoken.session.attaching.servers import Server
 
 
 @pytest.fixture

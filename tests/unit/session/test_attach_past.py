@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from firsttoken.knowledge.load import generic, profiles
 from firsttoken.observe.log_prefixes import Peeler
 from firsttoken.observe.logs import LogReader
-from firsttoken.session.past import Past, PastClock, survey
+from firsttoken.session.attaching.past import Past, PastClock, survey
 
 BEGAN = datetime(2026, 11, 29, 20, 41, 20, tzinfo=UTC)
 

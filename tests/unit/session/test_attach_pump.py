@@ -6,8 +6,8 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from firsttoken.session.log_pump import LogPump, last_bytes
-from firsttoken.session.log_source import LogCommand, LogFile
+from firsttoken.session.attaching.log_pump import LogPump, last_bytes
+from firsttoken.session.attaching.log_source import LogCommand, LogFile
 
 SECONDS = 20.0
 

@@ -12,8 +12,8 @@ from firsttoken.hosts.procfs import Procfs
 from firsttoken.model.events import Event, Exited, Launched, LogLine, MemberSeen, ObserverStarted, Planned, Tick
 from firsttoken.model.plan import Plan, Policy
 from firsttoken.model.process import Member, ProcessKey
-from firsttoken.session.own_record import OwnRecord
-from firsttoken.session.past import PastClock
+from firsttoken.session.attaching.own_record import OwnRecord
+from firsttoken.session.attaching.past import PastClock
 from firsttoken.session.stream import Ended, Item, Live
 
 ROOT = ProcessKey("here", 0, 0)

@@ -8,8 +8,8 @@ import pytest
 from fake_proc import FakeProc
 
 from firsttoken.knowledge.load import profiles
-from firsttoken.session.aim import NoAim, take_aim
-from firsttoken.session.servers import Finder, Server
+from firsttoken.session.attaching.aim import NoAim, take_aim
+from firsttoken.session.attaching.servers import Finder, Server
 from firsttoken.wiring import plan_of_server
 
 SERVER = "firsttoken rehearse --ranks 2 --port 8123"

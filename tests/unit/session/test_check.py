@@ -15,8 +15,8 @@ from model_folders import EAGLE3, LLAMA, eagle3_tensors, write_model
 
 from firsttoken.model.checks import CheckReport, Outcome, exit_status
 from firsttoken.plan.world import World
-from firsttoken.session import check_facts
-from firsttoken.session.check import Wanted, check
+from firsttoken.session.checking import facts as check_facts
+from firsttoken.session.checking.check import Wanted, check
 from firsttoken.session.planning import local_world
 from firsttoken.survey.network_checks import Taken
 
@@ -183,7 +183,7 @@ def test_a_path_that_is_not_there_fails(home: Path) -> None:
 def test_a_part_that_does_not_answer_is_told_and_the_others_count(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import threading
 
-    from firsttoken.session import check as module
+    from firsttoken.session.checking import check as module
 
     for_ever = threading.Event()
     monkeypatch.setattr(module, "read_checkpoint", lambda path: for_ever.wait(60))

@@ -15,11 +15,11 @@ from firsttoken.model.isolation import Isolation, Outcome, Purpose
 from firsttoken.model.result import ExitRow, PhaseRow, RankGroup, RanksRow, Result
 from firsttoken.model.words import Phase, Verdict
 from firsttoken.report.isolation import isolation_document, isolation_markdown, isolation_text
-from firsttoken.session import isolate_ledger
-from firsttoken.session.isolate import Isolating, Options
-from firsttoken.session.isolate_command import read
-from firsttoken.session.isolate_ledger import Ledger
-from firsttoken.session.isolate_trial import Ran
+from firsttoken.session.isolating import ledger as isolate_ledger
+from firsttoken.session.isolating.command import read
+from firsttoken.session.isolating.isolate import Isolating, Options
+from firsttoken.session.isolating.ledger import Ledger
+from firsttoken.session.isolating.trial import Ran
 from firsttoken.session.launch import Asked
 
 COMMAND = (
@@ -176,7 +176,7 @@ def test_a_shortcut_is_used_once_the_whole_command_failed_alike_with_it_and_the_
 ) -> None:
     weights = PhaseRow(name=Phase.WEIGHTS, began_s=1.0, seconds=300.0, ranks_done=1)
     slow = Result(verdict=Verdict.HUNG, phase=Phase.GRAPH_CAPTURE, reason="", phases=(weights,))
-    monkeypatch.setattr("firsttoken.session.isolate.Isolating._baseline_result", lambda _: slow)
+    monkeypatch.setattr("firsttoken.session.isolating.isolate.Isolating._baseline_result", lambda _: slow)
     world = World(tmp_path, graphs_hang)
     found = world.isolate(ledger)
     cut = [one.purpose for one in found.trials if one.shortcut is not None]
@@ -195,7 +195,7 @@ def test_a_shortcut_that_the_real_command_contradicts_is_forgotten(tmp_path: Pat
 
     weights = PhaseRow(name=Phase.WEIGHTS, began_s=1.0, seconds=300.0, ranks_done=1)
     slow = Result(verdict=Verdict.HUNG, phase=Phase.GRAPH_CAPTURE, reason="", phases=(weights,))
-    monkeypatch.setattr("firsttoken.session.isolate.Isolating._baseline_result", lambda _: slow)
+    monkeypatch.setattr("firsttoken.session.isolating.isolate.Isolating._baseline_result", lambda _: slow)
     found = World(tmp_path, judge).isolate(ledger)
     assert [one.label for one in found.minimal_failing or ()] == ["graphs (--graphs)", "speculation (--speculative draft)"]
 

@@ -17,10 +17,10 @@ from firsttoken.model.speculation import Answer, Sampling
 from firsttoken.model.words import Verdict
 from firsttoken.plan.speculation import speculating
 from firsttoken.plan.world import World
-from firsttoken.session.speculate import Trial
-from firsttoken.session.speculate_blocks import Load
-from firsttoken.session.speculate_place import other_gpus
-from firsttoken.session.speculate_servers import BASELINE, SPECULATIVE, BrokenOff, NotServing, Serving, Stage, addressed
+from firsttoken.session.speculating.blocks import Load
+from firsttoken.session.speculating.place import other_gpus
+from firsttoken.session.speculating.servers import BASELINE, SPECULATIVE, BrokenOff, NotServing, Serving, Stage, addressed
+from firsttoken.session.speculating.speculate import Trial
 
 COMMAND = ("firsttoken", "rehearse", "--speculative", "draft", "--port", "0")
 WORDS = ["one", " two", " three"]

@@ -16,9 +16,9 @@ from firsttoken.judge.state import State
 from firsttoken.model.events import Body, Exited, Missed, Prefetched, WeightProgress, WeightStorage
 from firsttoken.model.process import ProcessKey, ShardFile
 from firsttoken.model.weights import Bound, Forecast, Limit, Rate
-from firsttoken.session.prefetch import PrefetchProcess
-from firsttoken.session.weights import Found, WeightsUnknown, find, forecast, timed
-from firsttoken.session.weights_beside import WeightsBeside
+from firsttoken.session.loading.beside import WeightsBeside
+from firsttoken.session.loading.prefetch import PrefetchProcess
+from firsttoken.session.loading.weights import Found, WeightsUnknown, find, forecast, timed
 
 SILENT = (sys.executable, "-S", "-c", "import sys; sys.stdin.read() if 'prefetch' in sys.argv else __import__('signal').pause()")
 """a child whose file system gives no answer"""
@@ -99,7 +99,7 @@ def test_a_mount_that_nobody_serves_ends_in_a_sentence(tmp_path: Path) -> None:
     script = tmp_path / "dead.py"
     script.write_text(
         "import asyncio, ctypes, os, sys\n"
-        "from firsttoken.session.weights import WeightsUnknown, find\n"
+        "from firsttoken.session.loading.weights import WeightsUnknown, find\n"
         "point = sys.argv[1]\n"
         "fuse = os.open('/dev/fuse', os.O_RDWR)\n"
         "options = f'fd={fuse},rootmode=40000,user_id=0,group_id=0'.encode()\n"

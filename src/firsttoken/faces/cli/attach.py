@@ -27,13 +27,13 @@ from firsttoken.model.redact import mask_argv
 from firsttoken.model.result import Result
 from firsttoken.report.document import document
 from firsttoken.report.text import change_line, summary
-from firsttoken.session.aim import Aim, NoAim, take_aim
-from firsttoken.session.attach import Attachment
+from firsttoken.session.attaching.aim import Aim, NoAim, take_aim
+from firsttoken.session.attaching.attach import Attachment
+from firsttoken.session.attaching.log_source import Found, find_log, given
+from firsttoken.session.attaching.network import enter_network, same_network
+from firsttoken.session.attaching.servers import Server
 from firsttoken.session.follow import Follower, Seen
-from firsttoken.session.log_source import Found, find_log, given
-from firsttoken.session.network import enter_network, same_network
 from firsttoken.session.observer import Senses
-from firsttoken.session.servers import Server
 from firsttoken.session.tend import run_state
 
 if TYPE_CHECKING:

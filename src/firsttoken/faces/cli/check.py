@@ -36,7 +36,7 @@ def command(argv: tuple[str, ...], capability: tuple[str, ...], gpu_memory: floa
     environment.
     """
     from firsttoken.report.checks import checks_document, checks_text
-    from firsttoken.session.check import Wanted, check
+    from firsttoken.session.checking.check import Wanted, check
 
     if not argv:
         raise click.UsageError("there is no command to check. Put it behind `--`: firsttoken check -- vllm serve MODEL")

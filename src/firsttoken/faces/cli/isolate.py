@@ -25,8 +25,8 @@ from firsttoken.report.isolation import isolation_document, isolation_markdown, 
 
 if TYPE_CHECKING:
     from firsttoken.session.follow import Follower
-    from firsttoken.session.isolate import Options
-    from firsttoken.session.isolate_command import Read
+    from firsttoken.session.isolating.command import Read
+    from firsttoken.session.isolating.isolate import Options
 
 _FOUND, _NOT_FOUND, _REFUSED = 0, 1, 3
 _CANNOT_CREATE = 73
@@ -124,8 +124,8 @@ def command(
     3 where another server would be disturbed, 127 where the program is not found, 130 where interrupted.
     """
     from firsttoken.isolate.settings import Wishes
-    from firsttoken.session.isolate import Options
-    from firsttoken.session.isolate_command import read
+    from firsttoken.session.isolating.command import read
+    from firsttoken.session.isolating.isolate import Options
 
     if not argv:
         raise click.UsageError("there is no command to launch. Put it behind `--`: firsttoken isolate -- vllm serve MODEL")
@@ -164,7 +164,7 @@ def command(
 
 
 def _isolate(asked: "Read", options: "Options", fresh: bool, as_json: bool) -> Isolation:
-    from firsttoken.session.isolate import Isolating
+    from firsttoken.session.isolating.isolate import Isolating
 
     words = Outlet(2)
 
@@ -214,7 +214,7 @@ class _Teller:
 
 def _ledger(asked: "Read", options: "Options", fresh: bool) -> "tuple[Any, bool]":
     from firsttoken.model.redact import mask_argv
-    from firsttoken.session import isolate_ledger
+    from firsttoken.session.isolating import ledger as isolate_ledger
     from firsttoken.session.planning import working_folder
 
     command = mask_argv(asked.command.argv)

@@ -98,9 +98,9 @@ def command(
     from firsttoken.knowledge.load import profiles
     from firsttoken.plan.speculation import NotSpeculating, speculating
     from firsttoken.session.planning import local_world, working_folder
-    from firsttoken.session.speculate import Trial
-    from firsttoken.session.speculate_blocks import Load
-    from firsttoken.session.speculate_servers import Stage
+    from firsttoken.session.speculating.blocks import Load
+    from firsttoken.session.speculating.servers import Stage
+    from firsttoken.session.speculating.speculate import Trial
 
     urls = _urls(argv, baseline, speculative, tune)
     if api_key_env is not None and not os.environ.get(api_key_env):

@@ -12,7 +12,7 @@ from firsttoken.faces.cli.say import Problem, find_run, give_up, json_option, no
 from firsttoken.model.exits import INTERRUPTED, USAGE
 
 if TYPE_CHECKING:
-    from firsttoken.session.prefetch import PrefetchProcess
+    from firsttoken.session.loading.prefetch import PrefetchProcess
 
 _FAILED = 1
 
@@ -36,7 +36,7 @@ def command(what: tuple[str, ...], prefetch: bool, measure: bool, as_json: bool)
     launched. A mount that gives no answer is told after 10 s. With --prefetch, Ctrl-C stops.
     """
     from firsttoken.report.weights import forecast_document, forecast_text, load_document, load_text
-    from firsttoken.session.weights import WeightsUnknown, forecast, load_of
+    from firsttoken.session.loading.weights import WeightsUnknown, forecast, load_of
 
     run = _run_name(what)
     if run is not None and not prefetch:
@@ -61,7 +61,7 @@ def command(what: tuple[str, ...], prefetch: bool, measure: bool, as_json: bool)
             print_document(forecast_document(told))
         return 0
     from firsttoken.report.weights import size
-    from firsttoken.session.prefetch import PrefetchProcess
+    from firsttoken.session.loading.prefetch import PrefetchProcess
 
     with PrefetchProcess(found) as process:
         try:

@@ -1,7 +1,7 @@
 """What touches the weights' file system: a program of its own, since a call into a dead mount can neither be ended nor left behind by its
 process.
 
-`python -P -m firsttoken.session.weights_child VERB JSON` answers JSON on stdout:
+`python -P -m firsttoken.session.loading.child VERB JSON` answers JSON on stdout:
 `survey {"argv": [...]}` or `{"path": ...}`: which files, how much of them is cached, and where they lie;
 `measure {"paths": [...]}`: how fast their storage reads past the page cache;
 `prefetch` (request on stdin, which stays open while it may go on): a line of progress at a time.
@@ -15,7 +15,7 @@ from dataclasses import asdict
 from typing import Any
 
 from firsttoken.hosts.procfs import Procfs
-from firsttoken.session.check_facts import host_memory
+from firsttoken.session.checking.facts import host_memory
 from firsttoken.survey.checkpoint import read_checkpoint
 from firsttoken.survey.page_cache import cached_bytes
 from firsttoken.survey.prefetch import Prefetch, Progress

@@ -45,7 +45,7 @@ class ChecksBeside:
         return found
 
     def _look(self) -> Sequence[Body]:
-        from firsttoken.session.check import Wanted, check  # loaded here: the observer itself is not to wait for it
+        from firsttoken.session.checking.check import Wanted, check  # loaded here: the observer itself is not to wait for it
 
         pid = self._server()
         if pid is None:

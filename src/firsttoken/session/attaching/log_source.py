@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from firsttoken.hosts.procfs import Procfs
-from firsttoken.session.servers import Server
+from firsttoken.session.attaching.servers import Server
 
 _WRITES = os.O_WRONLY | os.O_RDWR
 

@@ -26,7 +26,7 @@ from firsttoken.plan.make import Command, make_plan, read_command
 from firsttoken.plan.rules import WEIGHT_RATE, holds
 from firsttoken.plan.weights import weight_files
 from firsttoken.plan.world import World
-from firsttoken.session import check_facts as facts
+from firsttoken.session.checking import facts
 from firsttoken.session.planning import local_world, working_folder
 from firsttoken.survey import build_checks, gpu_checks, limit_checks, memory_checks, network_checks
 from firsttoken.survey.asked import Asked

@@ -14,7 +14,7 @@ from firsttoken.drive.load import Stretch, stretch
 from firsttoken.drive.prompts import Prompt, draw
 from firsttoken.drive.weigh import Block, Pair
 from firsttoken.model.speculation import Sampling
-from firsttoken.session.speculate_servers import BASELINE, SPECULATIVE, BrokenOff, Serving
+from firsttoken.session.speculating.servers import BASELINE, SPECULATIVE, BrokenOff, Serving
 
 FEWEST_BLOCKS, MOST_BLOCKS = 8, 24
 DRAFTED = 1400

@@ -26,15 +26,15 @@ from firsttoken.model.process import ProcessKey
 from firsttoken.model.redact import secrets_in_argv, secrets_in_env
 from firsttoken.model.requests import Request
 from firsttoken.model.secrets import Secrets
-from firsttoken.session.aim import Aim, root_folder
+from firsttoken.session.attaching.aim import Aim, root_folder
+from firsttoken.session.attaching.log_pump import LogPump, aside, last_bytes, shown
+from firsttoken.session.attaching.log_source import Found, LogFile
+from firsttoken.session.attaching.network import listens_unseen
+from firsttoken.session.attaching.own_record import OwnRecord
+from firsttoken.session.attaching.past import MOST_BYTES, Past, PastClock, Reader, offset, survey, zone_of
+from firsttoken.session.attaching.servers import age_s
 from firsttoken.session.follow import Follower, Seen
-from firsttoken.session.log_pump import LogPump, aside, last_bytes, shown
-from firsttoken.session.log_source import Found, LogFile
-from firsttoken.session.network import listens_unseen
 from firsttoken.session.observer import Observer, Senses
-from firsttoken.session.own_record import OwnRecord
-from firsttoken.session.past import MOST_BYTES, Past, PastClock, Reader, offset, survey, zone_of
-from firsttoken.session.servers import age_s
 
 _READS_WITHIN = 60.0
 _CATCHES_UP_WITHIN = 60.0

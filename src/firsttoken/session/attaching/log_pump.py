@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from firsttoken.observe.errands import Errand
-from firsttoken.session.log_source import LogCommand, LogFile, LogSource
+from firsttoken.session.attaching.log_source import LogCommand, LogFile, LogSource
 
 _CHUNK = 1 << 20
 _POLL = 0.25

@@ -13,8 +13,8 @@ from dataclasses import replace
 from firsttoken.judge.load import is_over
 from firsttoken.judge.state import State
 from firsttoken.model.events import Body, Missed, Prefetched, WeightStorage
-from firsttoken.session.prefetch import PrefetchProcess
-from firsttoken.session.weights import CHILD, Found, WeightsUnknown, find, remembered
+from firsttoken.session.loading.prefetch import PrefetchProcess
+from firsttoken.session.loading.weights import CHILD, Found, WeightsUnknown, find, remembered
 from firsttoken.survey.prefetch import Progress
 
 _TOLD_EVERY = 1.0

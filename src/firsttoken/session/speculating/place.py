@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from firsttoken.hosts.procfs import Procfs
 from firsttoken.plan.speculation import Speculating
-from firsttoken.session.speculate_servers import MOST_IDLE, Serving
+from firsttoken.session.speculating.servers import MOST_IDLE, Serving
 
 _CHOICE = "CUDA_VISIBLE_DEVICES"
 

@@ -11,7 +11,7 @@ from firsttoken.model.exits import UNKNOWN, USAGE
 from firsttoken.model.plan import Plan
 from firsttoken.observe.errands import Errand
 from firsttoken.observe.http_target import Target, target_of_url
-from firsttoken.session.servers import Finder, Server, not_ours
+from firsttoken.session.attaching.servers import Finder, Server, not_ours
 
 _RESOLVES_WITHIN = 5.0
 _CONNECTS_WITHIN = 5.0

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from firsttoken.model.plan import Plan
 from firsttoken.observe.expendable import Expendable
-from firsttoken.session.isolate_trial import StillThere, port_taken
+from firsttoken.session.isolating.trial import StillThere, port_taken
 
 _ANSWER_WITHIN = 10.0
 _BACK_WITHIN = 60.0

@@ -21,9 +21,9 @@ from firsttoken.model.redact import mask_argv
 from firsttoken.model.result import Result
 from firsttoken.model.speculation import Answer, Level, Measured, Opinion, Outputs, Parted, Tried
 from firsttoken.plan.speculation import Speculating
-from firsttoken.session.speculate_blocks import Book, Load
-from firsttoken.session.speculate_place import Place, beside
-from firsttoken.session.speculate_servers import (
+from firsttoken.session.speculating.blocks import Book, Load
+from firsttoken.session.speculating.place import Place, beside
+from firsttoken.session.speculating.servers import (
     BASELINE,
     MOST_IDLE,
     SPECULATIVE,

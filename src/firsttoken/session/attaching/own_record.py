@@ -38,8 +38,8 @@ from firsttoken.model.events import (
 )
 from firsttoken.model.process import ProcessKey
 from firsttoken.model.words import Verdict
+from firsttoken.session.attaching.past import PastClock
 from firsttoken.session.link import Link
-from firsttoken.session.past import PastClock
 from firsttoken.session.stream import Ended, Item, Live, RunStream, TimeUp
 
 _LOOK = 0.25

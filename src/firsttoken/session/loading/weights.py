@@ -21,11 +21,11 @@ from firsttoken.judge.advance import advance, initial
 from firsttoken.judge.load import load_row
 from firsttoken.model.weights import Bound, Forecast, Limit, LoadRow, Rate
 from firsttoken.observe.expendable import Expendable
-from firsttoken.session.weights_child import room
+from firsttoken.session.loading.child import room
 from firsttoken.survey.storage import mount_for
 from firsttoken.survey.storage_rates import RateBook
 
-CHILD = (sys.executable, "-P", "-m", "firsttoken.session.weights_child")
+CHILD = (sys.executable, "-P", "-m", "firsttoken.session.loading.child")
 SURVEY_WITHIN, MEASURE_WITHIN = 10.0, 10.0
 """seconds; a start of Python on a busy machine among them"""
 _LATELY = 24 * 3600.0

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from firsttoken.session.weights import CHILD, Found, rate_book, remembered
+from firsttoken.session.loading.weights import CHILD, Found, rate_book, remembered
 from firsttoken.survey.prefetch import Progress
 
 SILENT_AFTER = 15.0

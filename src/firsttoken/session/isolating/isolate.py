@@ -28,10 +28,10 @@ from firsttoken.model.result import Result
 from firsttoken.model.words import Phase, Verdict
 from firsttoken.session.explain import explain_run
 from firsttoken.session.follow import Follower
-from firsttoken.session.isolate_command import Read, warm
-from firsttoken.session.isolate_guard import Guard
-from firsttoken.session.isolate_ledger import Ledger
-from firsttoken.session.isolate_trial import Ran, StillThere, ended_phase, run_trial
+from firsttoken.session.isolating.command import Read, warm
+from firsttoken.session.isolating.guard import Guard
+from firsttoken.session.isolating.ledger import Ledger
+from firsttoken.session.isolating.trial import Ran, StillThere, ended_phase, run_trial
 from firsttoken.session.launch import Asked, LaunchRefused
 from firsttoken.session.planning import OBSERVER, plan_of
 from firsttoken.session.tend import stop

@@ -1,0 +1,1 @@
+"""`attach`: a server that somebody else started, found, followed and never touched."""

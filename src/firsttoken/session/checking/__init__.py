@@ -1,0 +1,1 @@
+"""`check`: what a command will meet, looked at before or beside its start."""

@@ -1,0 +1,1 @@
+"""`isolate`: launches with settings changed, until the ones at fault are known."""

@@ -1,0 +1,1 @@
+"""`weights` and `--prefetch`: what is loaded, from where, and how fast it can be."""

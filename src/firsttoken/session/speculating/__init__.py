@@ -1,0 +1,1 @@
+"""`speculate`: the same server with and without speculation, side by side."""
