@@ -85,7 +85,7 @@ class Amount(click.ParamType):  # type: ignore[type-arg]  # generic in late vers
     "--certainty", type=Amount(most=0.999), default=0.95, show_default=True, metavar="P", help="How certain, with --intermittent."
 )
 @click.option("--no-shortcuts", is_flag=True, help="No cheaper variants (dummy weights) while searching.")
-@click.option("--share", is_flag=True, help="Go on although another server has the port, or others work on the same GPUs.")
+@click.option("--share", is_flag=True, help="Go on although others work on the same GPUs.")
 @click.option("--fresh", is_flag=True, help="Begin anew, where an earlier search for this command broke off.")
 @click.option(
     "--markdown", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write the answer as Markdown for an issue."

@@ -24,11 +24,17 @@ class Guard:
     used: dict[str, int] = field(default_factory=dict)
     _children: Expendable = field(default_factory=Expendable)
 
-    async def objection(self, plan: Plan) -> str | None:
-        """Why no trial may be started now, in a sentence; None where nobody would be disturbed."""
+    async def objection(self, plan: Plan, *, share: bool = False) -> tuple[str, tuple[str, ...]] | None:
+        """Why no trial may be started now, in a sentence, and the ways out; None where nobody would be disturbed. `share`: others' GPUs
+        may be."""
         taken = port_taken(plan)
         if taken is not None:
-            return f"{taken}: another server listens there, and isolate never touches one that it did not start"
+            why = f"{taken}: another server listens there, and isolate never touches one that it did not start"
+            return why, ("firsttoken status", "the same command with another port")
+        others = None if share else await self._others_on_gpus()
+        return (others, ("firsttoken status", "isolate --share -- …")) if others is not None else None
+
+    async def _others_on_gpus(self) -> str | None:
         if shutil.which(_MEMORY[0]) is None:
             return None
         memory = await self._ask(_MEMORY)

@@ -94,9 +94,9 @@ class Isolating:
                 return replace(found, state="out_of_budget", reason=why, next=(self._again(),))
             if self.interrupted():
                 return replace(found, state="interrupted", reason="it was interrupted; nothing is left running", next=(self._again(),))
-            objection = None if self.options.share else await self._guard.objection(self.read.plan)
+            objection = await self._guard.objection(self.read.plan, share=self.options.share)
             if objection is not None:
-                return replace(found, state="refused", reason=objection, next=("firsttoken status", "isolate --share -- …"))
+                return replace(found, state="refused", reason=objection[0], next=objection[1])
             try:
                 await self._try(step)
             except StillThere as error:
