@@ -82,7 +82,10 @@ def facts(result: Result) -> list[tuple[str, str]]:
 
 def _weights(result: Result) -> str:
     w = result.weights
-    parts = [f"{w.shards_done}/{w.shards} shards" if w.shards else "", f"{w.bytes / 1e9:.2f} GB" if w.bytes else ""]
+    parts = [
+        (f"{w.shards_done}/{w.shards} shards" if w.shards_done is not None else f"{w.shards} shards") if w.shards else "",
+        f"{w.bytes / 1e9:.2f} GB" if w.bytes else "",
+    ]
     parts.append(f"in {w.seconds:.1f} s" if w.seconds is not None else "")
     parts.append(f"{w.bytes_per_s / 1e6:.0f} MB/s" if w.bytes_per_s else "")
     parts.append(_SOURCES.get(w.source or "", ""))

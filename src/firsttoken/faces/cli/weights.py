@@ -35,6 +35,14 @@ def command(what: tuple[str, ...], prefetch: bool, measure: bool, as_json: bool)
     The page cache is looked at, and the storage measured for a moment, past the cache; its rate is remembered for a day. Nothing is
     launched. A mount that gives no answer is told after 10 s. With --prefetch, Ctrl-C stops.
     """
+    behind = set(what[1:])
+    if behind and behind <= {"--prefetch", "--measure", "--json"}:  # options of ours behind a path or a run: no server has just these
+        what, prefetch, measure, as_json = (
+            what[:1],
+            prefetch or "--prefetch" in behind,
+            measure or "--measure" in behind,
+            as_json or "--json" in behind,
+        )
     from firsttoken.report.weights import forecast_document, forecast_text, load_document, load_text
     from firsttoken.session.loading.weights import WeightsUnknown, forecast, load_of
 
