@@ -1,5 +1,7 @@
 """`run --arm`: what is added to the server's environment, and that nothing is without it."""
 
+import json
+
 from cli_runs import Cli
 
 SHOW = "echo $TORCH_FR_BUFFER_SIZE $PYTHONFAULTHANDLER $CUDA_ENABLE_USER_TRIGGERED_COREDUMP end"
@@ -13,3 +15,6 @@ def test_an_armed_server_has_what_was_said_and_another_has_nothing(cli: Cli) -> 
     other = bare.end()
     assert other.out == "end\n"
     assert "armed:" not in other.err
+    specs = [json.loads(file.read_text()) for file in (cli.home / "runs").glob("*/spec.json")]
+    assert sorted(bool(spec["armed"]) for spec in specs) == [False, True]
+    assert not any("TORCH_FR_BUFFER_SIZE" in spec["environment"] for spec in specs)  # the user has not set it

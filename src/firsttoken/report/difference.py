@@ -74,7 +74,7 @@ def compare(before: Side, after: Side) -> Difference:
     missing = []
     environments = [side.spec.get("environment") for side in pairs]
     if all(isinstance(env, dict) for env in environments):
-        changes += _changes("environment", *({str(k): str(v) for k, v in (env or {}).items()} for env in environments))
+        changes += _changes("environment", *(_environment(side.spec) for side in pairs))
     else:
         missing.append("environment: it was not recorded of " + _which(environments))
     if not all(isinstance(side.spec.get("machine"), dict) for side in pairs):
@@ -88,6 +88,12 @@ def compare(before: Side, after: Side) -> Difference:
         phases=_phases(before.result, after.result),
         not_compared=tuple(missing),
     )
+
+
+def _environment(spec: Mapping[str, Any]) -> dict[str, str]:
+    """The user's own variables; what `run --arm` set counts as one."""
+    armed = {"run --arm": "given"} if spec.get("armed") else {}
+    return {**{str(name): str(value) for name, value in (spec.get("environment") or {}).items()}, **armed}
 
 
 def options(command: Sequence[str]) -> dict[str, str]:

@@ -59,8 +59,8 @@ def launch(asked: Asked) -> tuple[RunFolder, KeeperHandle]:
     before = _before(asked.plan)
     folder = create(asked.plan.engine or os.path.basename(asked.argv[0]), datetime.now(UTC))
     armed = arming(folder.path, asked.plan, {**os.environ, **asked.env}) if asked.arm else {}
+    folder.write_json("spec.json", secrets.plain({**_spec_json(asked, before), "armed": armed}))  # ours apart from the user's own
     asked = replace(asked, env={**asked.env, **armed})
-    folder.write_json("spec.json", secrets.plain({**_spec_json(asked, before), "armed": armed}))
     spec = LaunchSpec(
         run=folder.name,
         node=os.uname().nodename,
