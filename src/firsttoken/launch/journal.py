@@ -15,6 +15,9 @@ from firsttoken.launch.rings import EventRing, LogRing
 
 _CALM_INDEX = 1.0
 _ORPHAN_EXITS_A_SECOND = 50
+EVENTS_BYTES = 128 << 20
+"""on disk, of a run; from then on what comes at regular intervals goes to the clients only (a server of a month must not fill a disk)"""
+_REGULAR = frozenset({"counters", "engine_counters", "tick"})
 
 
 class Journal:
@@ -27,6 +30,7 @@ class Journal:
         self._folder, self._node, self._wake = folder, node, wake
         self._recorder: Recorder | None = None
         self._orphan_second, self._orphan_exits = 0, 0
+        self._written, self._thinned = 0, False
 
     @property
     def t(self) -> float:
@@ -48,9 +52,14 @@ class Journal:
 
     def emit(self, fields: dict[str, Any], *, t: float | None = None) -> None:
         """Records one event body: `kind` and its fields. `t` None: now."""
+        written = self._written < EVENTS_BYTES or fields.get("kind") not in _REGULAR
+        if not written and not self._thinned:
+            self._thinned = True
+            self._gap("events", 1, f"the record has {EVENTS_BYTES >> 20} MiB: from here on counters are not written")
         line = self.encode(fields, t=t)
-        if self._recorder is not None:
+        if self._recorder is not None and written:
             self._recorder.event(line + b"\n")
+            self._written += len(line)
         self.events.add(line, self.log.end)
 
     def exited(self, process: list[Any], code: int | None, number: int | None, *, root: bool) -> None:
