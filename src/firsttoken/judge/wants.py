@@ -23,8 +23,8 @@ _PACES = ((12.0, 1.0), (60.0, 2.0), (600.0, 10.0))
 """seconds of stillness up to which a look is taken every so many seconds"""
 LOOK_SELDOM = 60.0
 """seconds between two looks after that"""
-_A_PROCESS = 0.05
-"""seconds between two looks for each process: it costs a third of that in CPU time where it has run since, next to nothing else"""
+_A_PROCESS = 0.1
+"""seconds between two looks for each process: it costs about a fifth of that in CPU time where it has run since, next to nothing else"""
 _TAKES = 0.5
 """seconds: looks are asked for with a sample, and their time is when they came in"""
 
