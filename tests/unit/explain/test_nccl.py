@@ -17,3 +17,11 @@ def test_all_some_or_none_of_the_ranks_completed() -> None:
 
 def test_a_log_without_such_lines_says_nothing() -> None:
     assert communicator_init("nothing").state is None
+
+
+def test_a_completion_without_its_begin_is_one_and_leaves_the_others_unfinished() -> None:
+    assert communicator_init(_line(0, "Init COMPLETE")).state == "all"
+    mixed = communicator_init(_line(2, "Init START") + _line(0, "Init START") + _line(1, "Init COMPLETE"))
+    assert (mixed.state, mixed.unfinished) == ("some", (0, 2))
+    none = communicator_init(_line(1, "Init START") + _line(0, "Init START"))
+    assert none.unfinished == (0, 1)

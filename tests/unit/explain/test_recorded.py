@@ -155,3 +155,42 @@ def test_a_log_that_tells_of_sigkill_is_no_kill_for_memory_where_the_kernel_coun
     log = b"Scheduler hit exit code: -9\n"
     assert told(Attached(log=log), Verdict.CRASHED).get("host-oom", 0.0) >= 0.5
     assert told(Attached(log=log, recorded=True), Verdict.CRASHED).get("host-oom", 0.0) < 0.5
+
+
+def test_a_long_ring_of_locks_is_a_cycle_also_where_many_wait_in_line_for_it() -> None:
+    keys = [ProcessKey(HERE, 20 + n, 1) for n in range(6)]
+    ring = [waits_for(WaitKind.FILE_LOCK, one, to, in_run=True) for one, to in zip(keys, (*keys[1:], keys[0]), strict=True)]
+    assert facts_of(*ring)["lock_cycle"] is True
+    line = [waits_for(WaitKind.FILE_LOCK, one, to, in_run=True) for one, to in zip(keys, (*keys[1:], A), strict=True)]
+    assert facts_of(*line)["lock_cycle"] is False
+    assert facts_of(*line, waits_for(WaitKind.FILE_LOCK, A, B, in_run=True), waits_for(WaitKind.FILE_LOCK, B, A, in_run=True))["lock_cycle"] is True
+
+
+def test_only_locks_are_told_as_locks() -> None:
+    pipes = [waits_for(WaitKind.PIPE, A, B, in_run=True), waits_for(WaitKind.PIPE, B, A, in_run=True)]
+    assert facts_of(*pipes)["lock_cycle"] is False
+    assert facts_of(waits_for(WaitKind.PIPE, to=C))["lock_held_outside"] is False
+    assert facts_of(waits_for(WaitKind.FIFO, nobody=True))["lock_of_nobody"] is False
+    assert facts_of(waits_for(WaitKind.FILE_LOCK, nobody=True))["fifo_path"] is None
+    assert facts_of(waits_for(WaitKind.SOCKET, what="10.0.0.9:1"))["address"] is None
+
+
+def test_a_lock_of_which_no_holder_is_seen_has_none_outside() -> None:
+    found = facts_of(waits_for(WaitKind.FILE_LOCK))
+    assert (found["lock_held_outside"], found["lock_holder"], found["lock_holder_builds"]) == (False, None, False)
+    assert facts_of(waits_for(WaitKind.FILE_LOCK, to=C))["lock_holder"] == "/cache/lock is held by another process, pid 99"
+
+
+def test_ranks_are_not_apart_by_a_stack_that_says_nothing_or_where_nobody_is_in_a_collective() -> None:
+    assert facts_of(stacks=(stands("collective"), stands("queue"), stands(None)))["ranks_apart"] is None
+    assert facts_of(stacks=(stands("queue"), stands("event_loop")))["ranks_apart"] is False
+    assert facts_of(stacks=(stands("rendezvous"), stands("queue")))["ranks_apart"] is True
+    nobody = waits_for(WaitKind.FIFO, nobody=True)
+    assert facts_of(nobody, stacks=(stands("collective"), stands("queue")))["ranks_apart"] is False
+    assert facts_of(waits_for(WaitKind.FILE_LOCK, to=C), stacks=(stands("collective"), stands("queue")))["ranks_apart"] is True
+
+
+def test_the_first_death_by_a_signal_from_outside_is_told() -> None:
+    dead = (Dead(pid=1, signal=11), Dead(pid=2, signal=15), Dead(pid=3, signal=9))
+    assert recorded_facts(Attached(recorded=True, dead=dead), (), signs().of_title)["death_signal"] == 15.0
+    assert recorded_facts(Attached(dead=dead), (), signs().of_title)["death_signal"] is None

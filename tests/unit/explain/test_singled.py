@@ -1,7 +1,7 @@
 """The ranks that a cause singles out: each predicate where it names somebody, and where it must not."""
 
 import pytest
-from attached_facts import error, facts, milestone, process
+from attached_facts import error, facts, milestone, process, stack
 
 from firsttoken.explain.singled import singled_out
 from firsttoken.model.attached import Attached
@@ -61,3 +61,60 @@ def test_the_first_child_was_never_born_only_where_there_are_two() -> None:
     assert singled_out("never_born", facts()) == (1,)
     assert singled_out("never_born", facts(plan=TWO_NODES)) is None
     assert singled_out("nobody", facts()) == ()
+
+
+def test_who_waits_for_a_lock_by_its_stack_is_singled_out_too() -> None:
+    locked = stack(12, "acquire", file="x/filelock/_api.py")
+    assert singled_out("lock_waiters", facts(Attached(stacks=(stack(11, "all_reduce"), locked)), rank_of=RANKS)) == (1,)
+    assert singled_out("lock_waiters", facts(Attached(stacks=(stack(11, "all_reduce"), locked)))) is None, "no ranks are known"
+
+
+def test_a_stopped_process_without_a_rank_is_nobody() -> None:
+    assert singled_out("stopped", facts(Attached(processes=(process(11), process(12, "T"))))) is None
+    assert singled_out("stopped", facts(Attached(processes=(process(11, "T"), process(12, "T"))), rank_of=RANKS)) == (0, 1)
+
+
+@pytest.mark.parametrize(("node", "others"), [(0, (2, 3)), (1, (0, 1))])
+def test_the_other_nodes_are_those_whose_ranks_are_not_here(node: int, others: tuple[int, ...]) -> None:
+    plan = Plan(engine="engine", sizes=Sizes(tp=4, world=4, ranks_here=2, nodes=2, node_rank=node))
+    assert singled_out("other_nodes", facts(plan=plan)) == others
+    assert singled_out("other_nodes", facts()) is None
+    everything_here = Plan(engine="engine", sizes=Sizes(tp=2, world=2, ranks_here=2, nodes=2))
+    assert singled_out("missing", facts(plan=everything_here)) is None
+
+
+def test_a_load_that_has_only_begun_is_not_loaded() -> None:
+    told = (milestone(Phase.WEIGHTS, Edge.END, rank=0), milestone(Phase.WEIGHTS, rank=1), milestone(Phase.KV_CACHE, Edge.END, rank=1))
+    assert singled_out("not_loaded", facts(told=told)) == (1,)
+    assert singled_out("not_loaded", facts(told=(milestone(Phase.WEIGHTS, Edge.END),))) is None
+
+
+INIT = "h:1:2 [0] NCCL INFO ncclCommInitRank comm 0x1 rank {} nranks 2 cudaDev 0 - Init {}\n"
+
+
+def test_who_has_not_completed_its_communicator_is_singled_out_once_others_have() -> None:
+    begun = INIT.format(0, "START") + INIT.format(1, "START")
+    assert singled_out("unfinished", facts(Attached(log=begun.encode()))) is None
+    assert singled_out("unfinished", facts(Attached(log=(begun + INIT.format(0, "COMPLETE")).encode()))) == (1,)
+
+
+def test_a_link_table_names_who_does_not_answer_before_the_communicator_does() -> None:
+    table = "| 10.0.0.2(3) | 10.0.0.1(0) | Timeout |\n| 10.0.0.2(1) | 10.0.0.1(0) | time out |\n| 10.0.0.2(3) | x | timeout |\n"
+    begun = INIT.format(0, "START") + INIT.format(1, "START") + INIT.format(0, "COMPLETE")
+    assert singled_out("unfinished", facts(Attached(log=(begun + table).encode()))) == (1, 3)
+
+
+def test_workers_of_one_address_that_fell_back_to_the_loopback_are_those_of_the_other_node() -> None:
+    one = b"(W pid=7, ip=10.0.0.2) Gloo uses the loopback\n(W pid=8, ip=10.0.0.2) connectFullMesh failed\n"
+    assert singled_out("loopback", facts(Attached(log=one), plan=TWO_NODES)) == (0, 1)
+    assert singled_out("loopback", facts(Attached(log=one + b"(W pid=9, ip=10.0.0.3) loopback\n"), plan=TWO_NODES)) is None
+    assert singled_out("loopback", facts(plan=TWO_NODES)) is None
+
+
+def test_only_the_leader_can_have_been_at_work_and_only_where_somebody_timed_out() -> None:
+    late = error("timeout", "collective-timeout", rank=0)
+    assert singled_out("at_work", facts(told=(late, milestone(Phase.WEIGHTS, rank=1)))) is None
+    assert singled_out("at_work", facts(told=(milestone(Phase.WEIGHTS, rank=0),))) is None
+    other = error("timeout", "collective-timeout", rank=1)
+    assert singled_out("at_work", facts(told=(other,), rank_of={11: 0})) == (0,), "seen in the list of processes"
+    assert singled_out("at_work", facts(told=(other, error("boom", rank=0)))) == (0,), "an error of another kind is no time-out"
