@@ -126,6 +126,7 @@ class Keeper:
         self._minder = Minder(
             self._procfs, self.journal.emit, self._spec.observer_argv, self.environment,
             master=self._output, log=_observer_log(self._folder), told=json.dumps(self._spec.secrets).encode(),
+            silence=self._spec.observer_silence,
         )  # fmt: skip
         self._selector.register(self._output, selectors.EVENT_READ, self._on_output)
         if self._spec.life_fd is not None:
@@ -143,6 +144,7 @@ class Keeper:
     # What clients ask (clients.Commands).
 
     def post(self, bodies: list[dict[str, Any]]) -> None:
+        self._minder.heard(time.monotonic())
         for body in bodies:
             fields = {name: value for name, value in body.items() if name not in _ENVELOPE}
             kind, plan = fields.get("kind"), fields.get("plan")
@@ -295,6 +297,7 @@ class Keeper:
             self._next_tick = now + (TICK_READY if self.record.ready else TICK_STARTING)
             if self._emptied_at is None:
                 self.journal.emit({"kind": "tick"})
+                self._minder.look(now)
             self.journal.hear()
         if self._life_ended_at is not None and now - self._life_ended_at >= _LAST_BYE:
             self._life_ended_at = None

@@ -35,6 +35,7 @@ class Minder:
         master: int,
         log: int,
         told: bytes = b"",
+        silence: float = 90.0,
     ) -> None:
         self._procfs = procfs
         self._emit = emit
@@ -43,7 +44,8 @@ class Minder:
         self._master = master
         self._log = log
         self._told = told
-        self._started_at = 0.0
+        self._silence = silence
+        self._started_at = self._heard_at = 0.0
         self._again = 0
         self.key: Key | None = None
         self.sessions: set[int] = set()
@@ -54,7 +56,7 @@ class Minder:
         if self.given_up:
             return
         self.next_at = None
-        self._started_at = now
+        self._started_at = self._heard_at = now
         for session in list(self.sessions):
             self._kill_session(session)
         try:
@@ -71,6 +73,18 @@ class Minder:
     def turn(self, now: float) -> None:
         if self.next_at is not None and now >= self.next_at:
             self.start(now)
+
+    def heard(self, now: float) -> None:
+        """It said something."""
+        self._heard_at = now
+
+    def look(self, now: float) -> None:
+        """One that has said nothing for long hangs: it is killed, and started again as any that dies."""
+        if self.key is not None and now - self._heard_at >= self._silence:
+            reason = "the observer said nothing: it is ended, and started again"
+            self._emit({"kind": "gap", "what": "observer", "amount": int(self._silence), "reason": reason})
+            self._heard_at = now
+            self._kill_session(self.key.pid)
 
     def ended(self, pid: int, status: int, now: float, *, again: bool) -> bool:
         """Takes a reaped process; False where it was not the observer. `again`: the run still needs one."""

@@ -32,7 +32,8 @@ class LaunchSpec:
     `env`: additions that the user asked for. `cwd` None: the caller's. `stdin_fd`: an inherited descriptor that becomes the server's
     stdin, None: /dev/null. `life_fd`: read end of a pipe whose other end the face holds; its end without a `bye` is the face's death.
     `terminates`: how many SIGTERMs come before SIGKILL. `observer_argv` empty: no observer. `secrets`: values that the observer masks in
-    what it reports; they go to it through a pipe and are never written.
+    what it reports; they go to it through a pipe and are never written. `observer_silence`: seconds without a word after which an observer
+    is taken for hung (it tells counters every ten seconds at least).
     """
 
     run: str
@@ -54,6 +55,7 @@ class LaunchSpec:
     rows: int = 50
     columns: int = 200
     waits: LadderWaits = field(default_factory=LadderWaits)
+    observer_silence: float = 90.0
 
     def to_json(self) -> bytes:
         """Arguments that are not UTF-8 travel as surrogate escapes."""
@@ -122,4 +124,5 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "rows": (int,),
     "columns": (int,),
     "waits": (dict,),
+    "observer_silence": (int, float),
 }

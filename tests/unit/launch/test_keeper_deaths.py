@@ -53,6 +53,16 @@ def test_a_dead_observer_is_started_again_and_the_server_does_not_notice(launch:
     assert alive(run.handle.server.pid)
 
 
+def test_an_observer_that_hangs_is_ended_and_started_again(launch: Launch) -> None:
+    run = launch("sleep", "300", observer=(), observer_silence=2.0)  # this one says nothing unless something happens
+    first = observer_up(run)
+    (lost,) = until(lambda: run.events("observer_lost"))
+    assert (lost["pid"], lost["status"]) == (first, "signal SIGKILL")
+    assert [event["what"] for event in run.events("gap")] == ["observer"]
+    until(lambda: len(run.events("observer_started")) == 2)
+    assert alive(run.handle.server.pid)
+
+
 def test_an_observer_that_cannot_be_started_is_given_up_and_the_server_goes_on(launch: Launch) -> None:
     run = launch("sh", "-c", "read x; exit 8", stdin_fd=(gate := os.pipe())[0], observer_argv=("/no/such/observer",))
     os.close(gate[0])
