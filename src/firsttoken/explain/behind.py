@@ -4,7 +4,8 @@ import re
 
 from firsttoken.explain.deaths import root_error
 from firsttoken.explain.facts import Facts
-from firsttoken.model.words import Verdict
+from firsttoken.model.events import LogLine
+from firsttoken.model.words import Edge, Verdict
 
 
 def behind(facts: Facts, verdict: Verdict) -> tuple[int, ...]:
@@ -15,7 +16,8 @@ def behind(facts: Facts, verdict: Verdict) -> tuple[int, ...]:
         case Verdict.FAILED | Verdict.CRASHED:
             return _first_dead(facts)
         case _:
-            return _stopped(facts) or _recorded(facts) or _compiling(facts) or late(facts) or _odd(facts)
+            found = _stopped(facts) or _recorded(facts) or _compiling(facts) or late(facts)
+            return found or _unended(facts, verdict) or _unsaid(facts, verdict) or _odd(facts)
 
 
 def _stopped(facts: Facts) -> tuple[int, ...]:
@@ -46,6 +48,31 @@ def late(facts: Facts) -> tuple[int, ...]:
     return tuple(sorted(rank for rank, place in placed.items() if place < furthest))
 
 
+def _unended(facts: Facts, verdict: Verdict) -> tuple[int, ...]:
+    """By the log: ranks that began the phase all are in and have not told its end, where others have (and wait in it for them)."""
+    reading = facts.reading
+    if verdict is Verdict.STARTING or _FOLDED.search(reading.log):
+        return ()
+    own = [one for one in reading.told if one.rank is not None and one.line.scope == "rank" and one.line.phase is reading.phase]
+    ended = {one.rank for one in own if one.line.edge is Edge.END}
+    begun = {one.rank for one in own if one.line.edge is Edge.BEGIN}
+    return tuple(sorted(rank for rank in begun - ended if rank is not None)) if ended else ()
+
+
+def _unsaid(facts: Facts, verdict: Verdict) -> tuple[int, ...]:
+    """By the log of a start that stands still: the fewer ranks that began the phase and have not said in it what most others have."""
+    reading = facts.reading
+    if verdict not in (Verdict.STALLED, Verdict.HUNG) or _FOLDED.search(reading.log):
+        return ()
+    said: dict[str, set[int]] = {}
+    for one in reading.told:
+        if one.rank is not None and one.line.scope == "rank" and one.line.phase is reading.phase:
+            said.setdefault(_shape(one.line.text), set()).add(one.rank)
+    everybody = set().union(*said.values())
+    most = [ranks for ranks in said.values() if len(everybody) / 2 < len(ranks) < len(everybody) and len(ranks) > 1]
+    return tuple(sorted(everybody - set().union(*most))) if most else ()
+
+
 def _odd(facts: Facts) -> tuple[int, ...]:
     """By processes and stacks: the ranks, fewer than half or half, that do something else than the others, which wait for them."""
     ranked = [seen for seen in facts.ranks if seen.rank is not None]
@@ -70,14 +97,14 @@ def _first_dead(facts: Facts) -> tuple[int, ...]:
     errors = [one for one in facts.reading.told if one.line.error is not None]
     if not errors:
         return ()
-    named = next((one for one in errors if isinstance(one.line.values.get("rank"), int | float) and "code" in one.line.values), None)
+    named = next((one for one in errors if isinstance(one.line.values.get("rank"), int | float) and _own_death(one.line, facts)), None)
     if named is not None:
         return (int(named.line.values["rank"]),)
     left = _without_fallout(facts)
     if left is not None:
         return (left,)
     root = root_error(facts)
-    if root is None or root.rank is None or facts.reading.plan.sizes.world < 2:
+    if root is None or root.rank is None or facts.reading.plan.sizes.world < 2 or root.line.values.get("signal") in _OUTSIDE:
         return ()
     at = errors.index(root)
     if any(_WAITED_IN_VAIN.search(one.line.text) for one in errors[at : at + 3]):
@@ -87,6 +114,16 @@ def _first_dead(facts: Facts) -> tuple[int, ...]:
     return (root.rank,) if alike == {root.rank} else ()
 
 
+def _own_death(line: LogLine, facts: Facts) -> bool:
+    """The line tells how its rank ended, of itself."""
+    signal = line.values.get("signal")
+    return "code" in line.values or (facts.reading.plan.sizes.world > 1 and signal is not None and signal not in _OUTSIDE)
+
+
+_OUTSIDE = (9, 15)
+"""signals from outside: the kernel's memory killer takes any of the ranks"""
+_FOLDED = re.compile(r"\[repeated \d+x across cluster\]")
+"""Ray prints one line for many workers"""
 _WAITED_IN_VAIN = re.compile(r"(?i)timed out|times out|time-?out|failed to pass")
 _LOST_PEER = re.compile(r"\[rank(?P<rank>\d{1,6})\]:[^\n]*(?:Broken pipe|Connection reset|[Cc]onnection closed|recvBytes failed)")
 

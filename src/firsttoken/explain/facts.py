@@ -7,13 +7,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from firsttoken.explain.apart import collectives_apart
 from firsttoken.explain.nccl import communicator_init
 from firsttoken.explain.recorded import Value, recorded_facts
 from firsttoken.knowledge.signs import Signs
 from firsttoken.model.attached import Asked, Attached, GpuLine, ProbeLine, ProcessLine, StackDump
 from firsttoken.model.collectives import Comparison, Discord
 from firsttoken.model.reading import Reading
-from firsttoken.model.words import Phase
 
 BUSY = 20.0
 """per cent of one core over a process's life: more than polling"""
@@ -93,6 +93,9 @@ def gather(attached: Attached, reading: Reading, signs: Signs) -> Facts:
         shown = [seen for seen in ranks if seen.stack is not None]
         values[f"stack_{sign}"] = any(seen.sign == sign for seen in shown) if shown else None
     stacked = [seen for seen in ranks if seen.sign is not None]
+    # a run's own record tells it better (`ranks_apart`): with what each thread waits for
+    dumps = {seen.rank: seen.stack.threads[0].frames for seen in ranks if seen.rank is not None and seen.stack and seen.stack.threads}
+    values["collectives_apart"] = None if attached.recorded else collectives_apart(dumps, plan.sizes.world // plan.sizes.pp, signs)
     values["stacks_alike"] = len({seen.sign for seen in stacked}) == 1 if len(stacked) > 1 else None
     return Facts(attached=attached, reading=reading, ranks=ranks, values=values)
 
@@ -301,8 +304,3 @@ def last_generate(facts: Facts) -> ProbeLine | None:
     probes = facts.attached.probes
     generate = [line for line in probes.lines if line.asked is Asked.GENERATE] if probes is not None else []
     return generate[-1] if generate else None
-
-
-def is_loading(phase: Phase) -> bool:
-    """Phases in which long silence is common."""
-    return phase in (Phase.WEIGHTS, Phase.COMPILE)

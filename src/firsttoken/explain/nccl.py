@@ -3,8 +3,9 @@
 import re
 from dataclasses import dataclass
 
+# before 2.21 the line does not name the call
 _INIT = re.compile(
-    r"NCCL INFO ncclCommInitRank\w* comm \S+ rank (?P<rank>\d{1,6}) nranks (?P<of>\d{1,6})[^\n]*?(?P<state>Init START|Init COMPLETE)"
+    r"NCCL INFO (?:ncclCommInitRank\w* )?comm \S+ rank (?P<rank>\d{1,6}) nranks (?P<of>\d{1,6})[^\n]*?(?P<state>Init START|Init COMPLETE)"
 )
 
 

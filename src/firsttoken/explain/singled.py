@@ -25,7 +25,7 @@ def _missing(facts: Facts) -> tuple[int, ...] | None:
 def _other_nodes(facts: Facts) -> tuple[int, ...] | None:
     """All ranks of the nodes whose output this is not."""
     sizes = facts.reading.plan.sizes
-    if sizes.nodes < 2:
+    if sizes.nodes < 2 and not 0 < sizes.ranks_here < sizes.world:
         return None
     here = range(sizes.node_rank * sizes.ranks_here, (sizes.node_rank + 1) * sizes.ranks_here)
     return tuple(rank for rank in range(sizes.world) if rank not in here)
@@ -85,6 +85,13 @@ def _at_work(facts: Facts) -> tuple[int, ...] | None:
     return (working[0],) if timed_out and working and working[0] == 0 else None
 
 
+def _without_card(facts: Facts) -> tuple[int, ...] | None:
+    """The ranks that have no device of their number, where others have."""
+    named = {one.rank for one in facts.reading.told if one.line.error is not None and "invalid device ordinal" in one.line.text}
+    ranks = sorted(rank for rank in named if rank is not None)
+    return tuple(ranks) if 0 < len(ranks) < facts.reading.plan.sizes.world else None
+
+
 def _never_born(facts: Facts) -> tuple[int, ...] | None:
     """The first child of a driver that is rank 0 itself."""
     return (1,) if facts.reading.plan.sizes.world == 2 else None
@@ -102,5 +109,6 @@ _PREDICATES: dict[str, Callable[[Facts], tuple[int, ...] | None]] = {
     "stopped": _stopped,
     "at_work": _at_work,
     "never_born": _never_born,
+    "without_card": _without_card,
 }
 PREDICATES = frozenset(_PREDICATES)

@@ -10,6 +10,7 @@ from firsttoken.explain.behind import behind, late
 from firsttoken.explain.deaths import at_the_end, is_crash, root_error
 from firsttoken.explain.facts import Facts, RankSeen, last_generate
 from firsttoken.model.events import LogLine
+from firsttoken.model.reading import bar_clock
 from firsttoken.model.words import Edge, Phase, Verdict
 
 STALLED_AFTER = 120.0
@@ -171,6 +172,8 @@ def _moving(facts: Facts) -> Judgement:
     now = reading.now if reading.now is not None else reading.last_t or 0.0
     budget = next((budget.seconds for budget in reading.plan.budgets if budget.phase is phase), 300.0)
     spent = now - began
+    if row is not None and row.seconds is None:
+        spent = max(spent, _told_by_a_bar(facts))
     long = phase in (Phase.WEIGHTS, Phase.COMPILE) or bool(facts["stack_download"])
     at_work = _at_work(facts)
     idle = reading.idle or 0.0
@@ -182,6 +185,12 @@ def _moving(facts: Facts) -> Judgement:
     if reading.last_t is None and facts.attached.log is not None:
         return Judgement(verdict=Verdict.STARTING, reason=f"{phase}: no times in the log, so no duration can be told", proof=_last(facts))
     return Judgement(verdict=Verdict.STARTING, reason=f"{phase} for {_minutes(spent)}: {doing}", proof=_last(facts))
+
+
+def _told_by_a_bar(facts: Facts) -> float:
+    """Seconds in the present phase by the clock of its own bar: lines of a bar have no stamps."""
+    inside = (one.line for one in facts.reading.told if one.line.phase is facts.reading.phase and one.line.edge is Edge.INSIDE)
+    return max((seconds for line in inside if (seconds := bar_clock(line.text)) is not None), default=0.0)
 
 
 def _at_work(facts: Facts) -> str | None:

@@ -8,7 +8,7 @@ from firsttoken.judge import phases, standstill
 from firsttoken.judge.hang import Proof, Scene, at_rest, prove
 from firsttoken.judge.rule import AT_REST, HEALTHY_QUIET
 from firsttoken.judge.serving import TOKENS_WANTED
-from firsttoken.judge.state import Decision, State
+from firsttoken.judge.state import Decision, State, whole
 from firsttoken.judge.witness import witnessed
 from firsttoken.model.events import Exited, LogLine
 from firsttoken.model.words import OPEN_VERDICTS, Phase, Role, Verdict
@@ -79,7 +79,7 @@ def _stopped(state: State, by: str, when: str) -> _Said:
         return _Said(Verdict.READY, f"served its first token at {_seconds(state.ready_at)}; ended {when} ({by})")
     told = state.before_stop
     if told is not None and told.verdict not in OPEN_VERDICTS:
-        return _Said(told.verdict, f"{told.reason}; then stopped ({by}) {when}", told.proof, hang=told.hang)
+        return _Said(told.verdict, f"{told.reason}; then stopped ({by}) {when}", told.proof, hang=told.hang, behind=told.behind)
     return _Said(Verdict.UNKNOWN, f"stopped ({by}) {when}, before its first token")
 
 
@@ -225,8 +225,8 @@ def _doing(state: State, phase: Phase) -> str:
     if phase is Phase.WEIGHTS and state.weights is not None and state.weights.shards:
         w, bar = state.weights, state.bar.values if state.bar is not None else {}
         rate = f", {_bytes(weight_rate(state))}/s" if len(state.weights_at) > 1 else ""
-        done = bar.get("shards_done") if isinstance(bar.get("shards_done"), int | float) else w.shards_done
-        return f"{int(done or 0)} of {int(bar.get('shards') or w.shards)} shards, {_bytes(w.bytes_done)} of {_bytes(w.bytes)}{rate}"
+        done, shards = whole(bar.get("shards_done"), w.shards_done), whole(bar.get("shards"), w.shards)
+        return f"{done or 0} of {shards or w.shards} shards, {_bytes(w.bytes_done)} of {_bytes(w.bytes)}{rate}"
     if phase is Phase.FIRST_TOKEN and state.serving.open_since is not None:
         return f"our request has been waiting for {_seconds(state.now - state.serving.open_since)}"
     if state.motion.children > 0.1:

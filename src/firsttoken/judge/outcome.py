@@ -1,6 +1,5 @@
 """The result of a state: what the judge knows, in the words of the result document."""
 
-import math
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
@@ -10,7 +9,7 @@ from firsttoken.judge.graph import Edge
 from firsttoken.judge.hang import Proof
 from firsttoken.judge.load import load_row
 from firsttoken.judge.ranks import world_rank
-from firsttoken.judge.state import State
+from firsttoken.judge.state import State, whole
 from firsttoken.model.checks import Check, Outcome
 from firsttoken.model.plan import Endpoint, Timer
 from firsttoken.model.result import (
@@ -156,9 +155,9 @@ def url(endpoint: Endpoint) -> str | None:
 
 def told_port(state: State) -> int | None:
     """From the log: a port, or the port of a URL."""
-    told = state.facts.get("port")
-    if isinstance(told, int | float):
-        return int(told)
+    told = whole(state.facts.get("port"), None)
+    if told is not None:
+        return told
     try:
         return urlsplit(str(state.facts.get("url", ""))).port
     except ValueError:
@@ -188,13 +187,13 @@ def _weights(state: State, rows: tuple[PhaseRow, ...]) -> WeightsRow:
     outside, bar = state.weights, state.bar.values if state.bar is not None else {}
     row = next((row for row in rows if row.name is Phase.WEIGHTS), None)
     seconds = state.weights_told if state.weights_told is not None else (row.seconds if row is not None else None)
-    shards = _int(bar.get("shards"), outside.shards if outside else None)
+    shards = whole(bar.get("shards"), outside.shards if outside else None)
     total = outside.bytes if outside and outside.bytes else None
     ended = row is not None and row.seconds is not None
     rate = total / seconds if ended and total and seconds else (weight_rate(state) or None)
     loaded = load_row(state)
     return WeightsRow(
-        shards_done=_int(bar.get("shards_done"), outside.shards_done if outside else None) if not ended else shards,
+        shards_done=whole(bar.get("shards_done"), outside.shards_done if outside else None) if not ended else shards,
         shards=shards,
         bytes=total,
         bytes_done=total if ended else (outside.bytes_done if outside else None),
@@ -205,10 +204,6 @@ def _weights(state: State, rows: tuple[PhaseRow, ...]) -> WeightsRow:
         prefetched=loaded.prefetched,
         says=loaded.says if loaded.source is not None else (),
     )
-
-
-def _int(first: str | float | None, second: int | None) -> int | None:
-    return int(first) if isinstance(first, int | float) and math.isfinite(first) else second
 
 
 def _timer(state: State, timer: Timer, rows: tuple[PhaseRow, ...]) -> TimerRow:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 
 from firsttoken.judge.closeup import Closeup
 from firsttoken.judge.gpu import GpuWatch
@@ -96,3 +97,8 @@ class State:
     stirred_at: float | None = None
     """since when something moves in a server that was found waiting"""
     decision: Decision = field(default_factory=lambda: Decision(verdict=Verdict.STARTING, phase=Phase.PROCESS_START, reason="launching"))
+
+
+def whole(told: str | float | None, otherwise: int | None) -> int | None:
+    """A number that a line told, as a whole one; `otherwise` where it told none, or none that is finite."""
+    return int(told) if isinstance(told, int | float) and isfinite(told) else otherwise

@@ -3,6 +3,7 @@
 Times are seconds since the first line.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -54,3 +55,15 @@ class Reading:
     idle: float | None = None
     rank_of: Mapping[int, int] = field(default_factory=dict)
     weights: Bar = field(default_factory=Bar)
+
+
+_BAR_CLOCK = re.compile(r"\[(?:(\d{1,3}):)?(\d{1,3}):(\d\d)<")
+
+
+def bar_clock(text: str) -> float | None:
+    """Seconds since a progress bar began, by its own clock; None where the line shows none."""
+    match = _BAR_CLOCK.search(text)
+    if match is None:
+        return None
+    hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return float((hours * 60 + minutes) * 60 + seconds)

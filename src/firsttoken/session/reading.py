@@ -19,7 +19,7 @@ from firsttoken.model.attached import Attached
 from firsttoken.model.events import Body, Event, Launched, LogLine, MemberSeen, Planned
 from firsttoken.model.plan import Plan, Policy
 from firsttoken.model.process import Member, ProcessKey, RankTag
-from firsttoken.model.reading import Bar, Reading, Told
+from firsttoken.model.reading import Bar, Reading, Told, bar_clock
 from firsttoken.model.redact import mask_text
 from firsttoken.model.result import PhaseRow
 from firsttoken.model.words import Edge, Phase
@@ -117,7 +117,15 @@ def _places(state: State, told: tuple[Told, ...]) -> dict[int, Phase]:
     if len(speaking) == 1 and len(places) > 2:
         (rank,) = speaking
         return {rank: places[rank]} if rank in places else places
+    sizes = state.plan.sizes
+    if sizes.dp > 1 and sizes.world > sizes.tp * sizes.pp and speaking and not _tags_replicas(told):
+        # replicas that a router starts do not know of each other: each tags its lines as the first one's
+        return {rank: place for rank, place in places.items() if rank < sizes.tp * sizes.pp} or places
     return places
+
+
+def _tags_replicas(told: tuple[Told, ...]) -> bool:
+    return any(one.line.tag is not None and one.line.tag.dp is not None for one in told)
 
 
 def _read(reader: LogReader, data: bytes) -> tuple[list[LogLine], int]:
@@ -284,19 +292,8 @@ def _bar(told: tuple[Told, ...]) -> Bar:
         if best.shards is not None and shards != best.shards:
             break
         if best.done is None or done >= best.done:
-            best = Bar(shards=int(shards), done=int(done), percent=_float(line.values.get("percent")), seconds=_bar_clock(line.text))
+            best = Bar(shards=int(shards), done=int(done), percent=_float(line.values.get("percent")), seconds=bar_clock(line.text))
     return best
-
-
-_BAR_CLOCK = re.compile(r"\[(?:(\d{1,3}):)?(\d{1,3}):(\d\d)<")
-
-
-def _bar_clock(text: str) -> float | None:
-    match = _BAR_CLOCK.search(text)
-    if match is None:
-        return None
-    hours, minutes, seconds = (int(part or 0) for part in match.groups())
-    return float((hours * 60 + minutes) * 60 + seconds)
 
 
 def _float(value: str | float | None) -> float | None:

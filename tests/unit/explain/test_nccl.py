@@ -25,3 +25,10 @@ def test_a_completion_without_its_begin_is_one_and_leaves_the_others_unfinished(
     assert (mixed.state, mixed.unfinished) == ("some", (0, 2))
     none = communicator_init(_line(1, "Init START") + _line(0, "Init START"))
     assert none.unfinished == (0, 1)
+
+
+def test_old_versions_do_not_name_the_call() -> None:
+    begun = "h:1:2 [0] NCCL INFO comm 0x1476dca0 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId 23000 commId 0xa0 - Init START\n"
+    told = "h:1:2 [0] NCCL INFO comm 0x1476dca0 rank 0 nRanks 2 nNodes 2 localRanks 1 localRank 0 MNNVL 0\n"
+    assert communicator_init(begun + told).state == "none"
+    assert communicator_init(begun + told + begun.replace("START", "COMPLETE")).state == "all"

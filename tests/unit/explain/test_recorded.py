@@ -163,7 +163,10 @@ def test_a_long_ring_of_locks_is_a_cycle_also_where_many_wait_in_line_for_it() -
     assert facts_of(*ring)["lock_cycle"] is True
     line = [waits_for(WaitKind.FILE_LOCK, one, to, in_run=True) for one, to in zip(keys, (*keys[1:], A), strict=True)]
     assert facts_of(*line)["lock_cycle"] is False
-    assert facts_of(*line, waits_for(WaitKind.FILE_LOCK, A, B, in_run=True), waits_for(WaitKind.FILE_LOCK, B, A, in_run=True))["lock_cycle"] is True
+    assert (
+        facts_of(*line, waits_for(WaitKind.FILE_LOCK, A, B, in_run=True), waits_for(WaitKind.FILE_LOCK, B, A, in_run=True))["lock_cycle"]
+        is True
+    )
 
 
 def test_only_locks_are_told_as_locks() -> None:

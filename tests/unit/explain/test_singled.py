@@ -28,7 +28,7 @@ def test_those_that_sleep_and_retry_are_singled_out_beside_others(
     assert singled_out("lock_waiters", facts(Attached(log=b"", processes=both), rank_of=RANKS)) == ranks
 
 
-@pytest.mark.parametrize(("state", "ranks"), [("T", (1,)), ("t", (1,)), ("S", None)])
+@pytest.mark.parametrize(("state", "ranks"), [("T", (1,)), ("t", (1,)), ("Tl", (1,)), ("S", None)])
 def test_the_stopped_rank_is_singled_out(state: str, ranks: tuple[int, ...] | None) -> None:
     both = (process(11), process(12, state))
     assert singled_out("stopped", facts(Attached(log=b"", processes=both), rank_of=RANKS)) == ranks
@@ -118,3 +118,11 @@ def test_only_the_leader_can_have_been_at_work_and_only_where_somebody_timed_out
     other = error("timeout", "collective-timeout", rank=1)
     assert singled_out("at_work", facts(told=(other,), rank_of={11: 0})) == (0,), "seen in the list of processes"
     assert singled_out("at_work", facts(told=(other, error("boom", rank=0)))) == (0,), "an error of another kind is no time-out"
+
+
+def test_ranks_without_a_card_of_their_number_are_named_where_others_have_one() -> None:
+    missing = error("CUDA error: invalid device ordinal", "device-fault", rank=1)
+    assert singled_out("without_card", facts(told=(missing, error("boom", rank=0)))) == (1,)
+    assert singled_out("without_card", facts(told=(missing, missing._replace(rank=0)))) is None
+    assert singled_out("without_card", facts(told=(missing._replace(rank=None),))) is None
+    assert singled_out("without_card", facts(told=(error("boom", rank=1),))) is None

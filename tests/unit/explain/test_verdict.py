@@ -153,7 +153,9 @@ def test_every_verdict_has_a_reason() -> None:
 
 
 def claimed(*lines: ProbeLine, claims_ready: bool = False) -> Judgement:
-    return judge(facts(Attached(log=LOG, probes=Probes(lines=lines)), claims_ready=claims_ready, told=(READY_LINE,) if claims_ready else ()))
+    return judge(
+        facts(Attached(log=LOG, probes=Probes(lines=lines)), claims_ready=claims_ready, told=(READY_LINE,) if claims_ready else ())
+    )
 
 
 def generated(status: int | None = None, **told: object) -> ProbeLine:
@@ -253,7 +255,10 @@ def test_a_fatal_xid_is_hung_and_an_application_error_is_not(number: int) -> Non
     for harmless in (13, 31, 43):
         assert judge(facts(told=(xid(harmless),))).verdict is Verdict.STARTING
     other = error("x")
-    assert judge(facts(told=(milestone(Phase.WEIGHTS), other._replace(line=replace(other.line, values={"xid": 79})), READY_LINE))).verdict is not Verdict.HUNG
+    assert (
+        judge(facts(told=(milestone(Phase.WEIGHTS), other._replace(line=replace(other.line, values={"xid": 79})), READY_LINE))).verdict
+        is not Verdict.HUNG
+    )
 
 
 def test_a_minute_of_silence_makes_a_spin_a_hang_and_without_a_clock_it_is_believed() -> None:
@@ -265,7 +270,9 @@ def test_a_minute_of_silence_makes_a_spin_a_hang_and_without_a_clock_it_is_belie
 
 def test_compilers_at_work_are_no_hang_whatever_the_gpus_show() -> None:
     compiler = process(40, "R", 99.0, title="/usr/bin/ninja -v")
-    assert judge(facts(Attached(log=LOG, gpus=(gpu(100, 120.0),), processes=(process(31), compiler)), idle=90.0)).verdict is not Verdict.HUNG
+    assert (
+        judge(facts(Attached(log=LOG, gpus=(gpu(100, 120.0),), processes=(process(31), compiler)), idle=90.0)).verdict is not Verdict.HUNG
+    )
     idle_compiler = process(40, parent=31, title="/usr/bin/ninja -v")
     below = Attached(log=LOG, gpus=(gpu(100, 120.0),), processes=(process(31), idle_compiler))
     assert judge(facts(below, rank_of={31: 0}, idle=90.0)).verdict is not Verdict.HUNG
@@ -350,7 +357,7 @@ def test_a_rank_that_spins_while_the_others_sleep_is_hung_after_ten_minutes_wher
 def test_a_spinning_rank_is_at_work_where_another_is_neither_busy_nor_asleep_or_where_it_is_late_itself() -> None:
     def spinning(third: float, **reading: object) -> Verdict:
         lines = tuple(process(31 + n, cpu=cpu) for n, cpu in enumerate((99.0, 0.0, third)))
-        return judge(facts(Attached(log=LOG, processes=lines), rank_of={31: 0, 32: 1, 33: 2}, idle=700.0, now=900.0, **reading)).verdict
+        return judge(facts(Attached(log=LOG, processes=lines), rank_of={31: 0, 32: 1, 33: 2}, idle=700.0, now=900.0, **reading)).verdict  # type: ignore[arg-type]  # by name
 
     assert spinning(0.0) is Verdict.HUNG
     assert spinning(2.9) is Verdict.HUNG
@@ -436,3 +443,15 @@ def test_any_part_that_shows_the_start_is_enough_to_judge_by() -> None:
     assert judge(facts(Attached(processes=()))).verdict is Verdict.STARTING
     assert judge(facts(Attached(stacks=(stack(31, "who_knows"),)))).verdict is Verdict.STARTING
     assert judge(facts(Attached(gpus=(gpu(0, 70.0),)))).verdict is Verdict.UNKNOWN
+
+
+def test_a_stopped_process_is_named_in_the_reason() -> None:
+    shown = Attached(log=LOG, processes=(process(31), process(32, "Tl", title="engine worker")))
+    assert judge(facts(shown, rank_of=RANKS)).reason == "process 32 (engine worker) is stopped (state Tl)"
+
+
+def test_a_proof_shows_a_few_lines_and_a_few_ranks() -> None:
+    assert len(judge(facts(told=(xid(79),) * 5)).proof) == 3
+    stacks = tuple(stack(31 + n, "all_reduce") for n in range(10))
+    assert len(judge(facts(Attached(log=LOG, stacks=stacks), rank_of={31 + n: n for n in range(10)})).proof) == 8
+    assert len(judge(facts(Attached(log=LOG, gpus=(gpu(100, 120.0),) * 10))).proof) == 8

@@ -4,7 +4,20 @@ from dataclasses import replace
 
 from story import Pose, Story, key, polls, rank_pid, sleeps, thread, wait_for
 
-from firsttoken.judge.closeup import KEPT, Closeup, Look, forget, main_place, main_stack, main_waits, noted, posture, same_for
+from firsttoken.judge.closeup import (
+    KEPT,
+    Closeup,
+    Look,
+    forget,
+    main_place,
+    main_stack,
+    main_waits,
+    noted,
+    posture,
+    same_for,
+    stack_of,
+    works_beside,
+)
 from firsttoken.model.events import Places, Stacks
 from firsttoken.model.stillness import Frame, ThreadPlace, ThreadStack, WaitKind
 from firsttoken.model.words import Verdict
@@ -149,3 +162,99 @@ def test_ranks_that_are_all_done_are_not_behind() -> None:
     idle = Pose(doing="queue", where="command queue", wchan="ep_poll", waits=(wait_for(WaitKind.POLL, "events"),))
     story = Story().crew(2).watch(8, {100: polls(), rank_pid(0): idle, rank_pid(1): idle})
     assert story.state.decision.behind == ()
+
+
+def at(pose: Pose, seconds: float) -> Look:
+    return replace(look(pose), at=seconds)
+
+
+def test_the_same_for_counts_the_time_between_the_first_and_the_last_look_that_is_needed() -> None:
+    a, b = Pose(), Pose(line=9)
+    assert same_for((at(a, 0.0), at(a, 1.0), at(a, 2.5)), 2, 2.5)
+    assert not same_for((at(a, 0.1), at(a, 1.0), at(a, 2.5)), 2, 2.5)
+    assert same_for((at(a, 0.0), at(a, 0.5), at(a, 1.0)), 2, 0.5)
+    assert same_for((at(b, 0.0), at(a, 0.5), at(a, 1.0)), 2, 0.5), "what was before that does not matter"
+    assert not same_for((at(b, 0.0), at(a, 0.5), at(a, 1.0)), 2, 0.6)
+    assert same_for((at(a, 0.0), at(a, 1.0)), 2, 1.0), "the very first look counts too"
+
+
+def test_two_processes_that_had_one_pid_do_not_stand_in_one_place() -> None:
+    anew = Look(round=2, at=2.0, places=Pose().places(key(200, "other"), 2), stacks=Pose().stack(key(200, "other"), 2))
+    assert not same_for((look(Pose()), anew), 2)
+    only_stacks = replace(look(Pose()), places=None), replace(anew, places=None)
+    assert not same_for(only_stacks, 2)
+    assert same_for((only_stacks[0], only_stacks[0]), 2)
+
+
+def test_a_stack_alone_or_a_place_alone_tells_where_it_stands() -> None:
+    no_place = replace(look(Pose()), places=None)
+    assert same_for((no_place, no_place), 2)
+    no_stack = look(Pose(stacks=False))
+    assert same_for((no_stack, no_stack), 2)
+    stopped = look(Pose(stacks=False, wchan=None, state="T"))
+    assert same_for((stopped, stopped), 2), "a state other than sleep tells by itself"
+    seen = look(Pose(stacks=False, wchan=None))
+    assert seen.places is not None
+    by_call = replace(seen, places=replace(seen.places, threads=(replace(seen.places.threads[0], syscall="futex"),)))
+    assert same_for((by_call, by_call), 2)
+
+
+def test_a_line_further_out_counts_and_only_the_innermost_may_jitter() -> None:
+    assert posture(native(Frame("a", "x.py", 1), Frame("b", "x.py", 5))) == posture(native(Frame("a", "x.py", 2), Frame("b", "x.py", 5)))
+    assert posture(native(Frame("a", "x.py", 1), Frame("b", "x.py", 5))) != posture(native(Frame("a", "x.py", 1), Frame("b", "x.py", 6)))
+
+
+def running(*tids: int, main: bool = False) -> Look:
+    threads = (ThreadPlace(tid=200, main=True, state="R" if main else "S"), *(ThreadPlace(tid=tid, state="R") for tid in tids))
+    return Look(round=1, at=1.0, places=Places(process=P, round=1, threads=(*threads, ThreadPlace(tid=999, state="S"))))
+
+
+def test_a_thread_that_ran_in_both_of_the_last_two_looks_is_at_work() -> None:
+    assert works_beside((running(901), running(901, 902)))
+    assert not works_beside((running(901), running(902))), "one after the other had a moment"
+    assert not works_beside((running(901),))
+    assert not works_beside((running(main=True), running(main=True))), "that is the main thread"
+    assert not works_beside((running(901), running(901), running()))
+    assert works_beside((running(), running(901), running(901)))
+    assert not works_beside((running(901), Look(round=2, at=2.0))), "what was not looked at did not run"
+
+
+def test_a_main_thread_that_waits_for_another_thread_waits_for_the_file_that_one_hangs_at() -> None:
+    inward = wait_for(WaitKind.FUTEX, "a lock in its own memory")
+    file, socket = wait_for(WaitKind.FIFO, "/f", nobody=True, tid=901), wait_for(WaitKind.SOCKET, "far", tid=902)
+    pose = Pose(waits=(inward, file, socket), threads=(thread(901), thread(902)))
+    assert [wait.what for wait in main_waits(look(pose))] == ["a lock in its own memory", "/f"]
+    other = replace(pose, waits=(wait_for(WaitKind.FUTEX, "a lock of rank 1", key(201)), file, socket))
+    assert [wait.what for wait in main_waits(look(other))] == ["a lock of rank 1"], "its own threads have nothing to do with it"
+    polls_too = replace(pose, waits=(inward, wait_for(WaitKind.POLL, "events"), file))
+    assert [wait.what for wait in main_waits(look(polls_too))] == ["a lock in its own memory", "events"]
+
+
+def test_a_look_of_a_round_before_the_last_one_comes_too_late() -> None:
+    closeup = noted(noted(Closeup(), Pose().places(P, 3), 1.0), Pose().stack(P, 3), 1.0)
+    assert noted(closeup, Pose(line=9).stack(P, 2), 2.0) == closeup
+
+
+def test_a_round_that_never_became_whole_is_dropped_with_the_next_one() -> None:
+    closeup = noted(Closeup(), Pose().places(key(201), 1), 1.0)
+    closeup = noted(noted(closeup, Pose().places(P, 2), 2.0), Pose().stack(P, 2), 2.0)
+    assert (set(closeup.looks), closeup.at) == ({200}, 2.0)
+
+
+def test_a_process_that_was_gone_before_its_place_was_read_does_not_hold_up_the_others() -> None:
+    closeup = noted(noted(Closeup(), Pose().places(P, 1), 1.0), Pose().stack(P, 1), 1.0)
+    gone = Stacks(process=key(201), round=1, error="gone")
+    assert set(noted(closeup, gone, 1.0).looks) == {200, 201}
+    unplaced = noted(closeup, Pose().stack(key(202), 1), 1.0)
+    assert set(unplaced.looks) == {200}, "its place is still to come"
+
+
+def test_the_stack_of_a_thread_is_found_by_its_number_and_an_empty_one_is_none() -> None:
+    seen = look(Pose(threads=(thread(901, where="read"),)))
+    found = stack_of(seen, 901)
+    assert found is not None
+    assert found.where == "read"
+    assert stack_of(seen, 902) is None
+    assert stack_of(replace(seen, stacks=None), 901) is None
+    empty = Look(round=1, at=1.0, stacks=Stacks(process=P, round=1, threads=(ThreadStack(tid=901),)))
+    assert stack_of(empty, 901) is None

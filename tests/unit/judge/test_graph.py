@@ -1,12 +1,13 @@
 """The wait-for graph: nodes from one look, edges from waits and collectives, cycles, and what tells most."""
 
 import pytest
-from story import ROOT, Pose, collective, key, rank_pid, wait_for
+from story import ROOT, Pose, collective, key, rank_pid, thread, wait_for
 
 from firsttoken.judge.closeup import Look
-from firsttoken.judge.graph import Edge, Node, cycle, edges, gathered, label, node, telling
+from firsttoken.judge.graph import Edge, Node, as_far, cycle, edges, gathered, label, node, order, telling
+from firsttoken.model.events import Places
 from firsttoken.model.process import Member, ProcessKey, RankTag
-from firsttoken.model.stillness import Wait, WaitKind
+from firsttoken.model.stillness import ThreadPlace, Wait, WaitKind
 
 
 def member(process: ProcessKey, title: str = "engine::rank", rank: int | None = None) -> Member:
@@ -163,3 +164,107 @@ def test_every_kind_of_wait_has_its_place() -> None:
         (edge,) = edges(nodes({200: Pose(waits=(wait,))}))
         assert isinstance(edge, Edge)
         assert telling(edge) < telling(None)
+
+
+@pytest.mark.parametrize("doing", ["collective", "rendezvous"])
+@pytest.mark.parametrize(("kind", "seconds", "far"), [
+    (WaitKind.SLEEP, 61.0, False), (WaitKind.SLEEP, 60.0, True), (WaitKind.SLEEP, None, True), (WaitKind.POLL, 600.0, True),
+])  # fmt: skip
+def test_code_below_a_collective_that_sleeps_for_minutes_waits_for_nobody(
+    doing: str, kind: WaitKind, seconds: float | None, far: bool
+) -> None:
+    n = seen(key(200), Pose(doing=doing, where="all_reduce", waits=(wait_for(kind, timeout_s=seconds),)), 0)
+    assert (n.doing, n.where) == ((doing, "all_reduce") if far else (None, "inner"))
+
+
+def test_a_sleep_elsewhere_is_told_by_its_signature_however_long_it_lasts() -> None:
+    n = seen(key(200), Pose(doing="sleep_retry", where="backoff", waits=(wait_for(WaitKind.SLEEP, timeout_s=600.0),)), 0)
+    assert (n.doing, n.where) == ("sleep_retry", "backoff")
+
+
+@pytest.mark.parametrize(("syscall", "main", "naps"), [
+    ("nanosleep", False, True), ("clock_nanosleep", False, True), ("futex", False, False), ("nanosleep", True, False), (None, False, False),
+])  # fmt: skip
+def test_only_another_thread_that_sleeps_will_wake_the_process_up(syscall: str | None, main: bool, naps: bool) -> None:
+    threads = (
+        ThreadPlace(tid=200, main=True, syscall=syscall if main else "futex"),
+        ThreadPlace(tid=201, syscall=None if main else syscall),
+    )
+    look = Look(round=1, at=1.0, places=Places(process=key(200), round=1, threads=threads))
+    assert node(member(key(200)), 0, look, ROOT.pid).naps is naps
+    assert not node(member(key(200)), 0, Look(round=1, at=1.0), ROOT.pid).naps
+
+
+def test_what_other_threads_wait_for_and_do_is_told_apart_from_the_main_one() -> None:
+    mine, hand = wait_for(WaitKind.FUTEX, "mine"), wait_for(WaitKind.SOCKET, "hand", tid=901)
+    n = seen(key(200), Pose(doing="queue", waits=(mine, hand), threads=(thread(901, doing="network"), thread(902))), 0)
+    assert [wait.what for wait in n.hands] == ["hand"]
+    assert n.errands == {"network"}
+    assert n.has_stack
+    blind = seen(key(200), Pose(blind=True), 0)
+    assert (blind.hands, blind.errands, blind.has_stack, blind.state) == ((), frozenset(), False, "?")
+
+
+@pytest.mark.parametrize(("kind", "to", "inward"), [
+    (WaitKind.FUTEX, None, True), (WaitKind.FUTEX, 200, True), (WaitKind.FUTEX, 201, False), (WaitKind.PIPE, 200, False),
+])  # fmt: skip
+def test_a_lock_in_its_own_memory_is_held_by_another_thread_of_it(kind: WaitKind, to: int | None, inward: bool) -> None:
+    assert seen(key(200), waiting(kind, to), 0).inward is inward
+    assert not seen(key(200), Pose(), 0).inward
+
+
+def test_a_file_that_another_thread_hangs_at_is_told_with_that_threads_place() -> None:
+    waits = (wait_for(WaitKind.FUTEX, "a lock in its own memory"), wait_for(WaitKind.FIFO, "/f", nobody=True, tid=901))
+    n = seen(key(200), Pose(where="result", waits=waits, threads=(thread(901, where="read shard"),)), 0)
+    assert (n.where, n.wait is not None and n.wait.what) == ("read shard", "/f")
+    socket = (waits[0], wait_for(WaitKind.SOCKET, "far", tid=901))
+    assert seen(key(200), Pose(where="result", waits=socket, threads=(thread(901, where="recv"),)), 0).where == "result"
+
+
+def test_ranks_that_are_done_with_their_command_are_gathered_unless_all_are() -> None:
+    def who(*doing: str | None, state: str = "S") -> set[int]:
+        return set(gathered({rank: seen(key(200 + rank), Pose(doing=one, state=state), rank) for rank, one in enumerate(doing)}))
+
+    assert who("queue", None, "idle") == {0, 2}
+    assert who("queue", "idle") == set()
+    assert who(None, None) == set()
+    assert who("queue", None, state="T") == set()
+    assert who("queue", "rendezvous") == {1}
+
+
+def test_of_two_groups_of_the_same_size_the_same_is_always_taken() -> None:
+    told = {0: collective("a"), 1: collective("b")}
+    back = dict(reversed(told.items()))
+    groups = [set(gathered({rank: seen(key(200 + rank), pose, rank) for rank, pose in each.items()})) for each in (told, back)]
+    assert groups[0] == groups[1]
+
+
+@pytest.mark.parametrize(("others", "far"), [(2, {2, 3}), (1, set()), (3, set())])
+def test_another_collective_that_gathered_as_many_is_as_far_and_a_smaller_one_is_not(others: int, far: set[int]) -> None:
+    together = {rank: seen(key(200 + rank), collective("a"), rank) for rank in (0, 1)}
+    late = {2 + n: seen(key(202 + n), collective("b"), 2 + n) for n in range(others)}
+    assert as_far(late, together) == far
+    stopped = {rank: seen(key(200 + rank), collective("b", state="T"), rank) for rank in late}
+    assert as_far(stopped, together) == frozenset()
+    elsewhere = {rank: seen(key(200 + rank), Pose(doing="compile", where="b"), rank) for rank in late}
+    assert as_far(elsewhere, together) == frozenset()
+
+
+def test_a_process_that_took_the_pid_of_the_one_waited_for_is_not_it() -> None:
+    successor = {200: Pose(waits=(wait_for(WaitKind.PIPE, "it", ProcessKey("node", 201, 999)),)), 201: Pose()}
+    (edge,) = edges(nodes(successor))
+    assert edge.to is None
+    assert edge.outside is not None
+
+
+def test_a_cycle_is_told_from_its_lowest_rank_on_whoever_was_looked_at_first() -> None:
+    ring = {202: waiting(WaitKind.PIPE, 200), 201: waiting(WaitKind.PIPE, 202), 200: waiting(WaitKind.PIPE, 201)}
+    for told in (ring, dict(reversed(ring.items()))):
+        assert [edge.waiter.rank for edge in cycle(edges(nodes(told)))] == [0, 1, 2]
+    unranked = {300: waiting(WaitKind.PIPE, 201), 201: waiting(WaitKind.PIPE, 300)}
+    assert [edge.waiter.rank for edge in cycle(edges(nodes(unranked, {201: 1})))] == [1, None]
+
+
+def test_processes_are_ordered_by_rank_then_by_pid_those_without_a_rank_last() -> None:
+    told = [seen(key(300), Pose()), seen(key(205), Pose(), 0), seen(key(204), Pose(), 1), seen(key(299), Pose())]
+    assert [n.process.pid for n in sorted(told, key=order)] == [205, 204, 299, 300]

@@ -8,8 +8,8 @@ from story import ROOT, Pose, Story, collective, key, lock_of, plan, polls, rank
 from firsttoken.judge.hang import Proof
 from firsttoken.model.events import MemberSeen, Planned
 from firsttoken.model.plan import Budget, Sizes
-from firsttoken.model.process import Member, RankTag
-from firsttoken.model.stillness import WaitKind
+from firsttoken.model.process import Member, ProcessKey, RankTag
+from firsttoken.model.stillness import Wait, WaitKind
 from firsttoken.model.words import Phase, Verdict
 
 BYSTANDER = key(4242)
@@ -502,3 +502,218 @@ def test_a_hung_verdict_does_not_flicker_while_the_next_look_comes_in() -> None:
     for pid, pose in poses(3, {2: STORE}).items():
         story.tell(pose.places(story.process(pid), number))
         assert verdict(story) is Verdict.HUNG
+
+
+# what may go on by itself, and for how long that is believed
+
+INWARD = Pose(where="result", waits=(wait_for(WaitKind.FUTEX, "a lock in its own memory"),))
+
+
+def reason(story: Story) -> str:
+    return story.state.decision.reason
+
+
+@pytest.mark.parametrize(("hand", "may_come"), [
+    (wait_for(WaitKind.SOCKET, "far", observable=False, tid=901), True),
+    (wait_for(WaitKind.FILE_LOCK, "/lock", key(4242), tid=901), True),
+    (wait_for(WaitKind.SOCKET, "rank 0", key(rank_pid(0)), tid=901), False),
+    (wait_for(WaitKind.SOCKET, "nothing", tid=901), False),
+    (wait_for(WaitKind.FIFO, "/f", observable=False, nobody=True, tid=901), False),
+    (wait_for(WaitKind.SOCKET, "itself", key(rank_pid(3)), in_run=False, tid=901), False),
+], ids=["out of sight", "another's lock", "of the run", "nobody told", "nobody left", "its own"])  # fmt: skip
+def test_a_thread_that_somebody_outside_may_help_on_keeps_its_process_waiting(hand: Wait, may_come: bool) -> None:
+    waits = replace(INWARD, waits=(*INWARD.waits, hand), threads=(thread(901),))
+    story = Story().crew(4).watch(16, poses(4, {3: waits}))
+    assert verdict(story) is (Verdict.WAITING if may_come else Verdict.HUNG)
+
+
+@pytest.mark.parametrize(("hand", "syscall", "stalled"), [
+    (wait_for(WaitKind.POLL, "events", tid=901, timeout_s=0.5), "poll", True),
+    (wait_for(WaitKind.POLL, "events", tid=901), "nanosleep", True),
+    (wait_for(WaitKind.POLL, "events", tid=901), "poll", False),
+])  # fmt: skip
+def test_a_thread_that_wakes_up_by_itself_may_bring_a_process_on_for_which_nobody_waits(hand: Wait, syscall: str, stalled: bool) -> None:
+    place, stack = thread(901)
+    waits = replace(INWARD, waits=(*INWARD.waits, hand), threads=((replace(place, syscall=syscall), stack),))
+    story = Story().crew(1).watch(20, {ROOT.pid: polls(), rank_pid(0): waits})
+    assert verdict(story) is (Verdict.STALLED if stalled else Verdict.HUNG)
+    if stalled:
+        assert "one of them wakes up by itself" in reason(story)
+        assert verdict(Story().crew(2).watch(20, poses(2, {1: waits}))) is Verdict.HUNG, "others wait for it"
+
+
+def asleep_for(seconds: float | None) -> Pose:
+    return replace(sleeps(), waits=(wait_for(WaitKind.SLEEP, "time to pass", timeout_s=seconds),))
+
+
+def test_a_sleep_that_ends_is_waited_for_until_it_should_have_ended_and_one_of_minutes_is_not() -> None:
+    assert "sleeps, 30 s at a time" in reason(Story().crew(2).watch(33, poses(2, {1: asleep_for(30.0)})))
+    assert verdict(Story().crew(2).watch(33, poses(2, {1: asleep_for(30.0)}))) is Verdict.WAITING
+    assert verdict(Story().crew(2).watch(34, poses(2, {1: asleep_for(30.0)}))) is Verdict.HUNG
+    assert verdict(Story().crew(2).watch(13, poses(2, {1: asleep_for(59.0)}))) is Verdict.WAITING
+    assert first_at(Story().crew(2), Verdict.HUNG, poses(2, {1: asleep_for(60.0)})) == 12
+
+
+def test_a_sleep_for_which_nobody_waits_is_never_hung() -> None:
+    def alone(seconds: float | None, watched: int) -> Story:
+        return Story().crew(1).watch(watched, {ROOT.pid: polls(), rank_pid(0): asleep_for(seconds)})
+
+    assert verdict(alone(600.0, 40)) is Verdict.WAITING
+    assert verdict(alone(20.0, 23)) is Verdict.WAITING
+    over = alone(20.0, 24)
+    assert (verdict(over), "what it waits for is not known" in reason(over)) == (Verdict.STALLED, True)
+    assert verdict(alone(None, 40)) is Verdict.STALLED
+
+
+def test_what_works_elsewhere_in_the_run_may_end_a_wait_but_not_one_that_nobody_can_end() -> None:
+    def beside(pose: Pose, helper: Pose) -> Story:
+        story = Story().crew(2).member(300, "helper")
+        return story.watch(16, poses(2, {1: pose}) | {300: helper})
+
+    grinds = Pose(state="R", where="grind")
+    assert verdict(beside(STORE, grinds)) is Verdict.STALLED
+    assert "helper (pid 300) is busy in grind" in reason(beside(STORE, grinds))
+    assert verdict(beside(STORE, Pose(where="rest"))) is Verdict.HUNG
+    fifo = Pose(where="read", waits=(wait_for(WaitKind.FIFO, "/f", nobody=True),))
+    assert verdict(beside(fifo, grinds)) is Verdict.HUNG
+
+
+def test_a_rank_that_polls_in_its_collective_is_not_work() -> None:
+    told = poses(3, {2: STORE}) | {rank_pid(0): collective(state="R")}
+    assert first_at(Story().crew(3), Verdict.HUNG, told) <= 6
+
+
+def test_a_parent_that_sleeps_between_looks_at_its_ranks_closes_the_circle_unless_something_else_moves() -> None:
+    def with_helper(told: dict[int, Pose], state: str, *, moves: bool) -> float:
+        story = Story().crew(2).member(300, "helper")
+        for second in range(40):
+            story.watch(1, told | {300: Pose(state=state, where="x", line=second if moves else 1, wchan="do_exit")})
+            if verdict(story) is Verdict.HUNG:
+                return story.state.motion.still
+        raise AssertionError(reason(story))
+
+    told = poses(2, {1: STORE}) | {ROOT.pid: sleeps()}
+    assert with_helper(told, "S", moves=False) == 4
+    assert with_helper(told, "S", moves=True) == 12
+    assert with_helper(told, "Z", moves=True) == 4, "a zombie moves nothing"
+    for_rank = poses(3, {1: replace(STORE, waits=(wait_for(WaitKind.SOCKET, "rank 2", key(rank_pid(2))),)), 2: sleeps()})
+    assert first_at(Story().crew(3), Verdict.HUNG, for_rank) == 12, "a rank that sleeps may go on"
+
+
+def test_ranks_that_end_elsewhere_than_most_are_behind_where_nobody_is_in_a_collective() -> None:
+    def at(*where: str) -> tuple[int, ...]:
+        told = {rank_pid(rank): Pose(where=one, waits=(wait_for(WaitKind.FIFO, "/f", nobody=True),)) for rank, one in enumerate(where)}
+        story = Story().crew(len(where)).watch(8, {ROOT.pid: polls(), **told})
+        assert verdict(story) is Verdict.HUNG
+        return behind(story)
+
+    assert at("a", "b", "a") == (1,)
+    assert at("a", "b", "a", "c", "a") == (1, 3)
+    assert at("a", "b", "a", "b") == (), "half of them are not fewer"
+    assert at("a", "a", "a") == ()
+
+
+def test_a_stopped_rank_is_named_before_a_stopped_helper_and_of_helpers_the_lowest_pid() -> None:
+    def stopped(*pids: int) -> Story:
+        story = Story().crew(2).member(150, "tail").member(300, "helper")
+        for pid in pids:
+            story.others[pid] = story.others[pid]._replace(state="T")
+        return story.seconds(8)
+
+    both = stopped(150, rank_pid(1))
+    assert (behind(both), f"rank 1 (pid {rank_pid(1)}) is stopped (state T) for 7 s" in reason(both)) == ((1,), True)
+    helpers = stopped(300, 150)
+    assert (verdict(helpers), behind(helpers), "tail (pid 150) is stopped" in reason(helpers)) == (Verdict.HUNG, (), True)
+    assert hang(helpers).root is not None
+
+
+def test_a_rank_at_work_that_gets_on_is_still_the_one_that_the_others_wait_for() -> None:
+    story = Story().crew(3)
+    for second in range(14):
+        story.watch(1, poses(3, {2: Pose(state="R", where="grind", line=second)}))
+    assert (verdict(story), behind(story)) == (Verdict.STALLED, (2,))
+    assert "rank 2 (pid 202) is busy in grind" in reason(story)
+
+
+def test_a_stop_of_six_sampled_seconds_is_long() -> None:
+    story = Story().crew(2)
+    story.others[rank_pid(1)] = story.others[rank_pid(1)]._replace(state="T")
+    assert verdict(story.seconds(6)) is not Verdict.HUNG
+    assert verdict(story.seconds(1)) is Verdict.HUNG
+    assert "for 6 s" in reason(story)
+
+
+@pytest.mark.parametrize(("state", "told"), [("D", Verdict.WAITING), ("S", Verdict.HUNG)])
+def test_a_disk_that_may_answer_is_waited_for_while_the_kernel_says_so(state: str, told: Verdict) -> None:
+    disk = Pose(state=state, doing="file_read", where="read weights", waits=(wait_for(WaitKind.DISK, "/models/x (ext4)"),))
+    assert verdict(Story().crew(2).watch(12, poses(2, {1: disk}))) is told
+
+
+def test_a_lock_whose_holder_left_its_pid_to_another_process_is_no_proof() -> None:
+    def held_by(holder: ProcessKey) -> Verdict:
+        lock = replace(lock_of(holder), waits=(wait_for(WaitKind.FILE_LOCK, "/cache/lock", holder, in_run=True),))
+        return verdict(Story().crew(2).member(300, "helper").watch(20, poses(2, {1: lock}) | {300: Pose(where="rest")}))
+
+    assert held_by(key(300)) is Verdict.HUNG
+    assert held_by(ProcessKey("node", 300, 999)) is Verdict.STALLED
+
+
+def test_the_lowest_rank_is_named_though_another_one_has_the_lower_pid() -> None:
+    story = Story().launch(plan(sizes=Sizes(tp=2, world=2, ranks_here=2))).member(210, rank=1).member(220, rank=0)
+    for pid in (210, 220):
+        story.others[pid] = story.others[pid]._replace(state="T")
+    assert "rank 0 (pid 220) is stopped" in reason(story.seconds(8))
+
+
+def test_the_rank_that_waits_for_requests_is_named_as_idle_and_not_one_that_waits_for_its_commands() -> None:
+    command = Pose(doing="queue", where="command queue", waits=(wait_for(WaitKind.POLL, "events"),))
+    story = Story().crew(2).watch(14, {ROOT.pid: polls(), rank_pid(0): command, rank_pid(1): replace(command, doing="idle")})
+    assert "rank 1 (pid 201) waits for requests, as an idle server does" in reason(story)
+
+
+def test_missing_ranks_are_told_in_one_or_many() -> None:
+    story = Story().crew(2, world=4).watch(8, poses(2, {}))
+    assert "2 of 4 ranks wait in all_reduce for ranks 2, 3, which have not joined" in reason(story)
+    assert verdict(Story().crew(2).watch(20, poses(2, {}))) is not Verdict.WAITING, "nobody is missing"
+
+
+def test_a_main_process_that_polls_or_holds_an_idle_connection_is_a_server_at_rest() -> None:
+    def main_process(pose: Pose) -> Story:
+        return Story().crew(0).watch(30, {ROOT.pid: pose})
+
+    assert "waits for events (in select), as an idle server does" in reason(main_process(polls()))
+    own = Pose(where="accept", waits=(wait_for(WaitKind.SOCKET, "its own socket", ROOT),))
+    assert verdict(main_process(own)) is Verdict.STALLED
+    assert "as an idle server does" in reason(main_process(own))
+    client = Pose(where="recv", waits=(wait_for(WaitKind.SOCKET, "a connection to 10.0.0.9"),))
+    assert "waits for a connection to 10.0.0.9, as an idle server does" in reason(main_process(client))
+    pipe = Pose(where="read", waits=(wait_for(WaitKind.PIPE, "pipe:[1]"),))
+    assert verdict(main_process(pipe)) is Verdict.HUNG
+
+
+def test_without_a_stack_only_a_wait_that_tells_by_itself_proves_something() -> None:
+    def blind(kind: WaitKind, **told: bool) -> Verdict:
+        return verdict(Story().crew(2).watch(16, poses(2, {1: Pose(stacks=False, waits=(wait_for(kind, "it", **told),))})))  # type: ignore[arg-type]
+
+    assert blind(WaitKind.SOCKET) is Verdict.STALLED
+    assert blind(WaitKind.FUTEX) is Verdict.STALLED
+    assert blind(WaitKind.FIFO, nobody=True) is Verdict.HUNG
+    assert blind(WaitKind.PIPE) is Verdict.HUNG
+
+
+def test_in_two_collectives_of_the_same_size_neither_is_behind_and_the_smaller_one_is() -> None:
+    def split(*where: str) -> Story:
+        told = {rank_pid(rank): collective(one) for rank, one in enumerate(where)}
+        return Story().crew(len(where)).watch(8, {ROOT.pid: polls(), **told})
+
+    assert (verdict(split("a", "a", "b", "b")), behind(split("a", "a", "b", "b"))) == (Verdict.HUNG, ())
+    assert behind(split("a", "a", "a", "b")) == (3,)
+    assert "ranks 0 to 2 wait for rank 3 in a" in reason(split("a", "a", "a", "b"))
+    assert "rank 0 waits for rank 1" in reason(Story().crew(2).watch(8, poses(2, {1: STORE})))
+
+
+def test_groups_are_told_the_largest_first_and_of_equal_ones_that_of_the_lowest_rank() -> None:
+    story = Story().crew(4).watch(8, poses(4, {0: STORE}))
+    assert [(group.ranks, group.where) for group in hang(story).groups] == [((1, 2, 3), "all_reduce"), ((0,), "store wait")]
+    even = Story().crew(2).watch(8, poses(2, {0: STORE}))
+    assert [group.ranks for group in hang(even).groups] == [(0,), (1,)]

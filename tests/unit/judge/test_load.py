@@ -8,7 +8,7 @@ from story import Story
 from firsttoken.judge.load import is_over, load_row
 from firsttoken.judge.outcome import result
 from firsttoken.model.events import Emptied, LoadSample, Prefetched, WeightProgress, WeightStorage
-from firsttoken.model.weights import LoadRow, Source
+from firsttoken.model.weights import Bound, LoadRow, Source
 from firsttoken.model.words import Edge, Phase
 
 GB = 10**9
@@ -141,7 +141,7 @@ def sample(**told: float) -> LoadSample:
 
 
 def reasons(each: LoadSample | tuple[LoadSample, ...], **changes: object) -> tuple[str, ...]:
-    return row(**{"cached": 0, "seconds": 500, "samples": each, **changes}).reasons
+    return row(**{"size": 30 * GB, "cached": 0, "seconds": 50, "samples": each, **changes}).reasons
 
 
 @pytest.mark.parametrize(("cached", "stored", "prefetched", "source"), [
@@ -202,7 +202,10 @@ def test_a_look_that_came_late_tells_a_cold_load_only_where_next_to_nothing_was_
 def test_a_load_faster_than_its_disk_was_measured_is_its_own_limit() -> None:
     found = row(cached=0, seconds=50)
     assert found.limit is not None
-    assert found.limit.bytes_per_s == 6e9
+    assert (found.limit.what, found.limit.bytes_per_s) == (Bound.STORAGE, 6e9)
+    far = row(cached=0, seconds=110, network=True).limit
+    assert far is not None
+    assert (far.what, far.bytes_per_s) == (Bound.NETWORK, 3e9)
     assert found.says[0].endswith("about as fast as that goes")
 
 
@@ -278,20 +281,20 @@ def test_now_and_then_a_second_reader_is_still_one_at_a_time() -> None:
 
 
 def test_who_reads_out_of_memory_need_not_read_with_several_threads() -> None:
-    assert reasons(sample(readers=1, stored_bytes=0), cached=300 * GB) == ()
+    assert reasons(sample(readers=1, stored_bytes=0), cached=30 * GB) == ()
 
 
 def test_a_reason_comes_with_its_figures() -> None:
     def said(**told: float) -> str:
-        return row(cached=0, seconds=500, samples=sample(**told)).says[1]
+        return row(size=30 * GB, cached=0, seconds=50, samples=sample(**told)).says[1]
 
-    assert said(swapped_bytes=50_000_000).startswith("the machine swapped 25 GB meanwhile")
+    assert said(swapped_bytes=50_000_000).startswith("the machine swapped 2.5 GB meanwhile")
     assert "waited for a processor 50% of the time" in said(starved_s=0.5)
     faults = said(major_faults=3000, system_s=0.75, user_s=0.25)
-    assert faults.startswith("1,500,000 page faults waited for it, 195 KiB each (3,000 a second)")
+    assert faults.startswith("150,000 page faults waited for it, 195 KiB each (3,000 a second)")
     assert faults.endswith("the kernel took 75% of the processor time")
-    assert said(major_faults=3000, stored_bytes=-1).startswith("1,500,000 page faults waited for it (3,000 a second)")
-    assert said(reads=100_000, read_bytes=614_400_000) == "50,000,000 reads of 6.0 KiB each"
+    assert said(major_faults=3000, stored_bytes=-1).startswith("150,000 page faults waited for it (3,000 a second)")
+    assert said(reads=100_000, read_bytes=614_400_000) == "5,000,000 reads of 6.0 KiB each"
     assert "(2.5 cores)" in said(user_s=2.5)
     assert said(system_s=1.5, user_s=0.5).startswith("the kernel took 75% of the processor time")
 

@@ -144,3 +144,15 @@ def test_a_clock_that_goes_back_neither_raises_nor_counts() -> None:
     motion = sampled(after(ZERO, ZERO), (ZERO,), -5.0, 1.0)
     assert motion.still == pytest.approx(2.0, abs=0.01)
     assert motion.at == 2.0
+
+
+@pytest.mark.parametrize(("faults", "written", "moves"), [
+    (FAULTS_FLOOR * 4 - 1, 0, False), (FAULTS_FLOOR * 4, 0, True), (0, BYTES_FLOOR * 4 - 1, False), (0, BYTES_FLOOR * 4, True),
+])  # fmt: skip
+def test_what_a_hung_start_still_does_adds_up_over_a_longer_gap(faults: int, written: int, moves: bool) -> None:
+    motion = after(ZERO._replace(faults=faults, rw_bytes=written), gap=4.0, interval=4.0)
+    assert (motion.still == 0.0) is moves
+
+
+def test_bytes_from_storage_count_however_few_come_in_however_long() -> None:
+    assert after(ZERO._replace(read_bytes=STORAGE_FLOOR), gap=4.0, interval=4.0).signals == ("storage",)

@@ -5,12 +5,29 @@ import dataclasses
 import pytest
 from story import ROOT, Pose, Story, collective, key, lock_of, plan, polls, rank_pid, ranks, wait_for
 
-from firsttoken.judge.outcome import claims_ready, result, url
-from firsttoken.model.events import Emptied, Memory, Missed, WeightProgress
-from firsttoken.model.plan import Endpoint, Timer
+from firsttoken.judge.outcome import claims_ready, result, told_port, url
+from firsttoken.model.checks import Check, Outcome, Part
+from firsttoken.model.events import (
+    Checked,
+    Emptied,
+    Gpus,
+    HttpAnswer,
+    Installed,
+    Launched,
+    LaunchFailed,
+    MemberSeen,
+    Memory,
+    Missed,
+    Planned,
+    StopAsked,
+    WeightProgress,
+)
+from firsttoken.model.gpu import GpuSample
+from firsttoken.model.plan import Endpoint, Policy, Timer
+from firsttoken.model.process import Member, ProcessKey, RankTag
 from firsttoken.model.result import RankGroup, Result
 from firsttoken.model.stillness import WaitKind
-from firsttoken.model.words import Edge, Phase, Verdict
+from firsttoken.model.words import Edge, Phase, ProbeKind, Verdict
 
 
 def told(n: int, changed: dict[int, Pose], *, world: int | None = None, seconds: int = 40) -> Result:
@@ -206,3 +223,162 @@ def test_the_next_step_fits_the_verdict() -> None:
     assert result(Story().crew(2).state).next[0].startswith("firsttoken wait")
     assert "firsttoken stop RUN" in told(2, {1: Pose(where="x", waits=(wait_for(WaitKind.FIFO, "/f", nobody=True),))}).next
     assert result(Story().launch().exit(code=1).state).next == ("firsttoken logs RUN --tail 200",)
+
+
+# what leads on, and what is left out
+
+
+def adopted() -> Story:
+    return Story().tell(Planned(plan=plan(), policy=Policy()), Launched(process=ROOT, argv=("serve",), adopted=True, run="r1"))
+
+
+def ready(story: Story) -> Story:
+    return story.listen().ready_line().ask().answer().ask().answer()
+
+
+def test_a_server_that_somebody_else_started_is_not_ours_to_stop_and_an_ended_one_needs_no_stop() -> None:
+    assert result(ready(Story().launch()).state).next == ("firsttoken stop RUN",)
+    assert result(ready(adopted()).state).next == ()
+    stalled = result(adopted().seconds(20).state)
+    assert (stalled.verdict, stalled.next) == (Verdict.STALLED, ("firsttoken stacks r1", "firsttoken logs r1 --tail 50"))
+    assert result(Story().launch().seconds(20).state).next[-1] == "firsttoken stop RUN"
+    assert result(Story().launch().seconds(3, work=100_000).tell(Emptied()).state).next == (
+        "firsttoken logs RUN --tail 50",
+        "firsttoken doctor",
+    )
+    assert result(ready(Story().launch()).exit(code=0).tell(Emptied()).state).next == ()
+    assert result(Story().tell(LaunchFailed(error="not found")).state).next == ("firsttoken logs RUN --tail 200",)
+    starting = result(Story().launch().seconds(3, work=100_000).state, folder="/runs/abc/")
+    assert starting.next == ("firsttoken wait abc --max-wait 50", "firsttoken logs abc --tail 50")
+
+
+def test_a_hang_that_was_ended_leaves_nothing_to_stop_and_nothing_to_look_at() -> None:
+    fifo = Pose(where="x", waits=(wait_for(WaitKind.FIFO, "/f", nobody=True),))
+    story = Story().crew(2).watch(8, {ROOT.pid: polls(), rank_pid(0): collective(), rank_pid(1): fifo})
+    story.tell(StopAsked(by="stop")).exit(signal=15)
+    assert (result(story.state).verdict, len(result(story.state).next)) == (Verdict.HUNG, 3)
+    assert result(story.tell(Emptied()).state).next == ("firsttoken logs RUN --tail 50",)
+
+
+def test_what_could_not_be_looked_at_is_told_for_the_engines_own_processes_once_a_reason() -> None:
+    blind = Pose(blind=True)
+    story = Story().crew(2).member(300, "helper").seconds(2)
+    document = result(story.look({ROOT.pid: blind, rank_pid(0): Pose(stacks=False), rank_pid(1): Pose(), 300: blind}).state)
+    assert document.not_checked == (
+        f"stacks of pid {ROOT.pid}, {rank_pid(0)}: not permitted",
+        f"places of pid {ROOT.pid}: not permitted",
+    )
+    assert result(story.look({pid: Pose() for pid in (ROOT.pid, rank_pid(0), rank_pid(1), 300)}).state).not_checked == (), (
+        "the last look counts"
+    )
+
+
+def test_a_long_list_of_what_was_not_read_is_cut() -> None:
+    story = Story().crew(8).seconds(2)
+    for number in range(8):
+        pose = Pose()
+        process = story.process(rank_pid(number))
+        story.tell(pose.places(process, 1), dataclasses.replace(pose.stack(process, 1), error=f"reason {number}"))
+    assert len(result(story.state).not_checked) == 6
+
+
+def test_a_clock_that_is_known_tells_a_date_and_a_server_of_which_no_process_is_seen_has_none() -> None:
+    assert result(Story().launch().state).started_at == "2001-09-09T01:46:40Z"
+    unseen = Story().tell(Planned(plan=plan(), policy=Policy()), Launched(process=ProcessKey("node", 0, 0), argv=(), adopted=True))
+    assert result(unseen.state).started_at is None
+
+
+def test_a_timer_that_should_have_fired_fires_now() -> None:
+    timers = (Timer(name="load", seconds=5, phases=(Phase.WEIGHTS, Phase.KV_CACHE)), Timer(name="whole", seconds=5))
+    story = Story().launch(plan(timers=timers)).line(Phase.WEIGHTS).seconds(5, work=100_000)
+    assert [row.fires_in_s for row in result(story.state).timers] == [0, 0]
+    assert [row.fires_in_s for row in result(story.seconds(9, work=100_000).state).timers] == [0, 0]
+    going = Story().launch(plan(timers=timers)).seconds(2, work=100_000).line(Phase.WEIGHTS).seconds(1, work=100_000)
+    going.line(Phase.WEIGHTS, Edge.END).line(Phase.KV_CACHE).seconds(1, work=100_000)
+    assert [row.fires_in_s for row in result(going.state).timers] == [3, 1], "from the first of its phases on"
+
+
+def test_the_time_left_is_told_of_weights_that_are_being_read_and_of_nothing_else() -> None:
+    story = Story().launch().line(Phase.WEIGHTS)
+    assert result(weights(story, 1_000_000_000).state).eta_s is None, "no rate is known"
+    story.t = 10.0
+    assert result(weights(story, 2_000_000_000).state).eta_s == pytest.approx(20.0)
+    assert result(story.exit(code=1).state).eta_s is None
+    moved_on = weights(Story().launch().line(Phase.WEIGHTS).line(Phase.WEIGHTS, Edge.END).line(Phase.KV_CACHE), 1)
+    moved_on.t = 10.0
+    assert result(weights(moved_on, 2_000).state).eta_s is None
+
+
+def test_versions_are_the_logs_own_before_the_installed_ones() -> None:
+    story = Story().launch(plan(engine="vllm", engine_version="1.0")).tell(Installed(versions={"vllm": "0.9", "torch": "2.1"}))
+    assert (result(story.state).engine.version, result(story.state).versions["torch"]) == ("1.0", "2.1")
+    story.line(Phase.CONFIG, version="1.1", torch_version="2.2", other_version="7")
+    assert (result(story.state).engine.version, result(story.state).versions["torch"]) == ("1.1", "2.2")
+    assert "other" not in result(story.state).versions
+    installed = Story().launch(plan(engine="vllm")).tell(Installed(versions={"vllm": "0.9"}))
+    assert result(installed.state).engine.version == "0.9"
+    assert result(Story().launch(plan(engine=None)).state).world_size is None
+    assert result(Story().launch().state).world_size == 1
+
+
+@pytest.mark.parametrize(("values", "port"), [
+    ({"port": 9000.0}, 9000), ({"url": "http://0.0.0.0:9001"}, 9001), ({"port": 1.0, "url": "http://x:2"}, 1), ({"url": "http://x"}, None),
+    ({"url": "http://x:port"}, None), ({}, None), ({"port": "8000"}, None),
+])  # fmt: skip
+def test_a_port_that_the_log_tells_is_read_from_a_number_or_an_address(values: dict[str, str | float], port: int | None) -> None:
+    assert told_port(Story().launch().line(Phase.LISTENING, **values).state) == port  # type: ignore[arg-type]  # by name
+
+
+def test_the_model_is_that_which_answered_else_the_served_name_else_the_commands() -> None:
+    known = plan(model="m", endpoint=Endpoint(port=8000, served_model="s"))
+    assert result(Story().launch(plan(model="m")).state).endpoint.model == "m"
+    story = Story().launch(known)
+    assert result(story.state).endpoint.model == "s"
+    answers = [HttpAnswer(probe=ProbeKind.COMPLETION, url="http://x", status=200, model=model) for model in (None, "a", "b")]
+    assert result(story.tell(*answers).state).endpoint.model == "a"
+
+
+def test_hardware_notes_stand_beside_any_verdict_but_a_good_one() -> None:
+    lost = Gpus(interval=2.0, samples=(GpuSample(index=0, lost=True),))
+    told = "GPU 0 does not answer its driver any more"
+    assert told not in result(Story().launch().tell(lost).seconds(3, work=100_000).state).proof
+    assert told in result(Story().launch().tell(lost).seconds(20).state).proof
+    assert told not in result(ready(Story().launch().tell(lost)).state).proof
+
+
+def test_only_checks_that_found_something_are_told() -> None:
+    checks = tuple(Check(id=str(outcome), part=Part.MACHINE, result=outcome, fact="f") for outcome in Outcome)
+    told = {row["id"] for row in result(Story().launch().tell(Checked(checks=checks)).state).checks}
+    assert told == {str(Outcome.FAIL), str(Outcome.WARN)}
+
+
+def test_a_rank_that_only_the_log_named_is_told_with_it_and_the_parts_of_a_title_too() -> None:
+    story = Story().launch(ranks(2)).member(300, "worker").line(Phase.DISTRIBUTED_INIT, rank=1, pid=300)
+    (row,) = [row for row in result(story.state).members if row.process["pid"] == 300]
+    assert (row.rank, row.tp) == (1, None)
+    story.tell(MemberSeen(member=Member(process=key(301), parent=1, title="w", tag=RankTag(tp=0, pp=0))))
+    (row,) = [row for row in result(story.state).members if row.process["pid"] == 301]
+    assert (row.rank, row.tp, row.pp, row.dp) == (0, 0, 0, None)
+
+
+def test_weights_that_only_the_bar_tells_and_weights_that_were_only_seen_are_both_told() -> None:
+    bar = result(Story().launch().line(Phase.WEIGHTS, shards=8, shards_done=3).state).weights
+    assert (bar.shards, bar.shards_done, bar.bytes, bar.bytes_done, bar.seconds, bar.bytes_per_s, bar.says) == (
+        8,
+        3,
+        None,
+        None,
+        None,
+        None,
+        (),
+    )
+    odd = result(Story().launch().line(Phase.WEIGHTS, shards=float("nan"), shards_done="x").state).weights
+    assert (odd.shards, odd.shards_done) == (None, None)
+    empty = Story().launch().line(Phase.WEIGHTS).tell(WeightProgress(shards=0, shards_done=0, bytes=0, bytes_done=0))
+    assert result(empty.state).weights.bytes is None
+
+
+def test_a_server_whose_health_page_answers_claims_to_be_ready_until_nothing_of_it_is_left() -> None:
+    healthy = Story().launch(plan(listens_before_load=True)).tell(HttpAnswer(probe=ProbeKind.HEALTH, url="http://x", status=200))
+    assert claims_ready(healthy.state)
+    assert claims_ready(Story().launch().ready_line().tell(Emptied()).state), "how it ended was not seen"

@@ -1,8 +1,11 @@
 """The definitions of phases: earliest that some rank has not left, outer before inner, between two phases the earlier one."""
 
+from dataclasses import replace
+
 from story import Story, plan, ranks
 
 from firsttoken.judge import phases
+from firsttoken.model.events import LogLine
 from firsttoken.model.plan import Sizes
 from firsttoken.model.words import Edge, Phase
 
@@ -112,3 +115,66 @@ def test_the_first_end_counts() -> None:
         story.t = at
         story.line(Phase.WEIGHTS, Edge.END)
     assert seconds(story)[Phase.WEIGHTS] == 10
+
+
+def test_one_later_phase_may_have_begun_inside_and_two_beyond_it_or_the_open_port_end_it() -> None:
+    inside = Story().launch().line(Phase.DISTRIBUTED_INIT).line(Phase.DISTRIBUTED_INIT, Edge.END).line(Phase.WEIGHTS).line(Phase.KV_CACHE)
+    assert phase(inside) is Phase.WEIGHTS
+    assert phase(inside.line(Phase.GRAPH_CAPTURE)) is Phase.GRAPH_CAPTURE
+    for late in (Phase.LISTENING, Phase.FIRST_TOKEN):
+        assert phase(Story().launch().line(Phase.WEIGHTS).line(late)) is late
+    for near in (Phase.POST_LOAD, Phase.KV_CACHE, Phase.WARMUP):
+        assert phase(Story().launch().line(Phase.WEIGHTS).line(near)) is Phase.WEIGHTS
+
+
+def test_the_neighbour_of_a_phase_does_not_end_it_however_many_follow_inside() -> None:
+    story = Story().launch().line(Phase.WEIGHTS).line(Phase.POST_LOAD).line(Phase.KV_CACHE)
+    assert phase(story) is Phase.WEIGHTS, "only one beyond the next"
+    assert phase(story.line(Phase.COMPILE)) is not Phase.WEIGHTS
+
+
+def test_what_began_before_a_phase_does_not_end_it() -> None:
+    story = Story().launch()
+    story.t = 5
+    story.line(Phase.WARMUP)
+    story.t = 9
+    story.line(Phase.CONFIG)
+    assert phase(story) is Phase.CONFIG
+    assert seconds(story)[Phase.CONFIG] is None
+
+
+def test_a_line_that_names_no_phase_or_no_edge_moves_nothing() -> None:
+    book = Story().launch().line(Phase.CONFIG).state.book
+    line = LogLine(offset=0, length=1, text="x", milestone="m", phase=Phase.WEIGHTS)
+    assert phases.note(book, line, None, 9.0) == book
+    assert phases.note(book, replace(line, phase=None, edge=Edge.BEGIN), None, 9.0) == book
+    assert phases.note(book, replace(line, edge=Edge.BEGIN), None, 9.0) != book
+
+
+def test_a_line_of_one_rank_for_all_speaks_for_all_though_it_names_the_rank() -> None:
+    line = LogLine(offset=0, length=1, text="x", milestone="m", phase=Phase.WEIGHTS, edge=Edge.BEGIN)
+    book = Story().launch(ranks(2)).state.book
+    assert set(phases.rank_phases(phases.note(book, line, 1, 1.0), 2).values()) == {Phase.WEIGHTS}
+    own = phases.rank_phases(phases.note(book, replace(line, scope="rank"), 1, 1.0), 2)
+    assert own == {0: Phase.PROCESS_START, 1: Phase.WEIGHTS}
+
+
+def test_of_a_phase_that_both_a_rank_and_all_logged_the_earlier_begin_and_the_ranks_own_end_count() -> None:
+    story = Story().launch()
+    for at, edge, rank in ((3, Edge.BEGIN, 0), (5, Edge.BEGIN, None), (8, Edge.END, None), (9, Edge.END, 0)):
+        story.t = at
+        story.line(Phase.WEIGHTS, edge, rank=rank)
+    (time,) = [time for time in phases.times(story.state.book, 1) if time.phase is Phase.WEIGHTS]
+    assert (time.began, time.seconds, time.ranks_done) == (3, 6, 1)
+
+
+def test_an_end_without_its_begin_lasted_no_time() -> None:
+    story = Story().launch()
+    story.t = 7
+    assert seconds(story.line(Phase.WEIGHTS, Edge.END))[Phase.WEIGHTS] == 0
+
+
+def test_where_nothing_is_told_all_are_at_the_first_phase_and_nobody_is_behind() -> None:
+    book = phases.PhaseBook()
+    assert (phases.current(book, 2), phases.behind(book, 2), phases.times(book, 2)) == (Phase.PROCESS_START, (), ())
+    assert set(phases.rank_phases(book, 0)) == {0}

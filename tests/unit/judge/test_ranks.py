@@ -32,6 +32,8 @@ EP4 = Sizes(tp=4, ep=4, world=4, ranks_here=4)
         (RankTag(dp=2), DP4, 2),
         (RankTag(dp=0), DP4, 0),
         (RankTag(dp=1), DP2_TP2, None),
+        (RankTag(dp=1), Sizes(tp=2, pp=2, dp=2, world=8, ranks_here=8), None),
+        (RankTag(dp=1, pp=1), Sizes(pp=2, dp=2, world=4, ranks_here=4), 3),
         (RankTag(tp=2, ep=2), EP4, 2),
         (RankTag(ep=2), EP4, 2),
     ],
@@ -99,3 +101,17 @@ def test_nothing_is_eliminated_where_nobody_told_or_not_all_are_there() -> None:
     assert left_over(crew(*[RankTag(name="Worker")] * 4), TP4, {}) == {}
     assert left_over(crew(*[RankTag(name="Worker")] * 3), TP4, {10: 0}) == {}
     assert left_over(crew(*[RankTag(name="Worker")] * 5), TP4, {10: 0}) == {}
+
+
+def test_ranks_are_told_apart_by_the_order_of_starts_and_not_of_pids() -> None:
+    def worker(pid: int, start: int) -> Member:
+        return Member(process=ProcessKey("node", pid, start), parent=1, title="t", tag=RankTag(name="Worker"))
+
+    wrapped = {pid: worker(pid, start) for pid, start in ((32_001, 1), (301, 2), (305, 3), (302, 4))}
+    assert left_over(wrapped, TP4, {301: 1}) == {32_001: 0, 305: 2, 302: 3}
+
+
+def test_processes_of_another_role_are_no_peers_and_ranks_that_these_told_are_taken() -> None:
+    mixed = crew(*[RankTag(name="Worker")] * 4, RankTag(name="Engine"), RankTag(name="Engine"))
+    assert left_over(mixed, TP4, {10: 0, 14: 1}) == {}, "one of the four has told, another role has taken a rank: it does not add up"
+    assert left_over(mixed, TP4, {14: 1, 15: 2}) == {}
