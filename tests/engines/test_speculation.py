@@ -37,8 +37,8 @@ def baseline(face: Face, vllm: Vllm) -> Iterator[str]:
     face("stop", said.document["run"], deadline=150)
 
 
-def drafting(vllm: Vllm, model: str = "llama8", **config: Any) -> Launch:
-    return vllm.serve(model, "--speculative-config", json.dumps({"num_speculative_tokens": 3, **config}))
+def drafting(vllm: Vllm, target: str = "llama8", **config: Any) -> Launch:
+    return vllm.serve(target, "--speculative-config", json.dumps({"num_speculative_tokens": 3, **config}))
 
 
 def compared(face: Face, launch: Launch, *options: str) -> Said:
