@@ -5,6 +5,7 @@ import re
 from firsttoken.explain.deaths import root_error
 from firsttoken.explain.facts import Facts
 from firsttoken.model.events import LogLine
+from firsttoken.model.reading import Told
 from firsttoken.model.words import Edge, Verdict
 
 
@@ -34,6 +35,8 @@ def _recorded(facts: Facts) -> tuple[int, ...]:
 
 def _compiling(facts: Facts) -> tuple[int, ...]:
     ranks = sorted(seen.rank for seen in facts.ranks if seen.compiling and seen.rank is not None)
+    if not ranks and facts["stack_lock"]:
+        ranks = sorted(seen.rank for seen in facts.ranks if seen.sign == "compile" and seen.rank is not None)
     return tuple(ranks) if len(ranks) < len(facts.ranks) else ()
 
 
@@ -85,6 +88,10 @@ def _odd(facts: Facts) -> tuple[int, ...]:
     ]
     if sleeping and len(sleeping) < len(ranked):
         return tuple(sorted(seen.rank for seen in sleeping if seen.rank is not None))
+    at_work = [seen for seen in ranked if seen.sign in _WORK]
+    waiting = [seen for seen in ranked if seen.sign in ("collective", "comm_init", "device")]
+    if at_work and len(at_work) <= len(waiting) and len(at_work) + len(waiting) == len(ranked):
+        return tuple(sorted(seen.rank for seen in at_work if seen.rank is not None))
     busy = [seen for seen in ranked if seen.process is not None and (seen.process.cpu or 0) >= 90.0]
     calm = [seen for seen in ranked if seen.process is not None and (seen.process.cpu or 0) < 5.0]
     if busy and calm and len(busy) + len(calm) == len(ranked):
@@ -99,6 +106,10 @@ def _first_dead(facts: Facts) -> tuple[int, ...]:
         return ()
     named = next((one for one in errors if isinstance(one.line.values.get("rank"), int | float) and _own_death(one.line, facts)), None)
     if named is not None:
+        before = errors[: errors.index(named)]
+        if named.line.values.get("signal") == _ABORT and any(_WAITED_IN_VAIN.search(one.line.text) for one in before):
+            # its own watchdog ended it: it waited for others
+            return ()
         return (int(named.line.values["rank"]),)
     left = _without_fallout(facts)
     if left is not None:
@@ -109,9 +120,18 @@ def _first_dead(facts: Facts) -> tuple[int, ...]:
     at = errors.index(root)
     if any(_WAITED_IN_VAIN.search(one.line.text) for one in errors[at : at + 3]):
         # who times out waiting for others is not the one that is behind
-        return ()
+        return _not_waiting(facts, errors)
     alike = {one.rank for one in errors if one.line.error == root.line.error and _shape(one.line.text) == _shape(root.line.text)}
     return (root.rank,) if alike == {root.rank} else ()
+
+
+def _not_waiting(facts: Facts, errors: list[Told]) -> tuple[int, ...]:
+    """The few ranks that spoke before and are not among those whose waiting timed out, which are most of them."""
+    vain = [_WAITED_IN_VAIN.search(one.line.text) is not None for one in errors]
+    waited = {one.rank for number, one in enumerate(errors) if any(vain[number : number + 2])} - {None}
+    spoke = {one.rank for one in facts.reading.told if one.rank is not None and one.line.scope == "rank"}
+    rest = spoke - waited
+    return tuple(sorted(rest)) if len(waited) >= 3 and 0 < len(rest) * 3 <= len(waited) else ()
 
 
 def _own_death(line: LogLine, facts: Facts) -> bool:
@@ -120,6 +140,8 @@ def _own_death(line: LogLine, facts: Facts) -> bool:
     return "code" in line.values or (facts.reading.plan.sizes.world > 1 and signal is not None and signal not in _OUTSIDE)
 
 
+_WORK = ("compile", "read", "import")
+_ABORT = 6
 _OUTSIDE = (9, 15)
 """signals from outside: the kernel's memory killer takes any of the ranks"""
 _FOLDED = re.compile(r"\[repeated \d+x across cluster\]")

@@ -9,6 +9,7 @@ from firsttoken.model.reading import Told
 _CRASHES = frozenset({"segfault", "abort", "bus-error", "device-fault", "oom-kill", "killed", "device-exception", "child-signal"})
 _REFUSED_BY_DEVICE = re.compile(
     r"not permitted|not supported|invalid (?:argument|value|device ordinal)|initialization error|no kernel image|busy or unavailable"
+    r"|during capture"
 )
 
 

@@ -18,6 +18,8 @@ from firsttoken.model.reading import Reading
 BUSY = 20.0
 """per cent of one core over a process's life: more than polling"""
 QUIET = 3.0
+CONTEXT_ONLY = 1024.0
+"""MiB of a card: no more than contexts and NCCL's buffers, however large the card is"""
 SPINNING = 95.0
 """per cent of GPU utilisation"""
 IDLE_GPU = 10.0
@@ -122,17 +124,27 @@ def _ranks(attached: Attached, reading: Reading, signs: Signs, compilers: list[P
     for pid in ranked:
         stack = stacks.get(pid)
         main = stack.threads[0] if stack is not None and stack.threads else None
-        below = any(_below(process, pid, processes) for process in compilers)
+        own = [process for process in compilers if _below(process, pid, processes)]
+        below = any(not _waits_for_work(process) for process in own)
+        sign = (_SIGNS.get(main.doing or "") or signs.of_frames(main.frames)) if main is not None else None
+        if sign == "compile" and own and not below and pid in processes and (processes[pid].cpu or 0) < QUIET:
+            sign = None  # it waits for its pool, and there nobody compiles
         found.append(
             RankSeen(
                 rank=reading.rank_of.get(pid),
                 process=processes.get(pid),
                 stack=stack,
-                sign=(_SIGNS.get(main.doing or "") or signs.of_frames(main.frames)) if main is not None else None,
+                sign=sign,
                 compiling=below,
             )
         )
     return tuple(found)
+
+
+def _waits_for_work(process: ProcessLine) -> bool:
+    """Inductor's pool of compile workers lives as long as its rank, with or without something to compile."""
+    pool = "compile_worker" in process.title or "torch/_inductor" in process.title
+    return pool and process.state[:1] == "S" and process.cpu is not None and process.cpu < QUIET
 
 
 def _below(process: ProcessLine, pid: int, processes: Mapping[int, ProcessLine]) -> bool:
@@ -192,13 +204,14 @@ def _gpu_facts(gpus: tuple[GpuLine, ...] | None, signs: Signs) -> dict[str, Valu
         return dict.fromkeys(names)
     used = [gpu for gpu in gpus if gpu.utilisation is not None]
     spinning = [gpu for gpu in used if (gpu.utilisation or 0) >= SPINNING and _low(gpu, signs) is True]
+    taken = [gpu.memory_used for gpu in gpus if gpu.memory_used is not None]
     shares = [gpu.memory_used / gpu.memory_total for gpu in gpus if gpu.memory_used is not None and gpu.memory_total]
     return {
         "gpu_spin": bool(spinning) if used else None,
         "gpu_high": any((gpu.utilisation or 0) >= SPINNING for gpu in used) if used else None,
         "gpus_uneven": any((g.utilisation or 0) >= SPINNING for g in used) and any((g.utilisation or 0) <= IDLE_GPU for g in used),
         "gpus_idle": all((gpu.utilisation or 0) <= IDLE_GPU for gpu in used) if used else None,
-        "gpu_memory_empty": max(shares) < 0.05 if shares else None,
+        "gpu_memory_empty": max(shares) < 0.05 if shares else max(taken) < CONTEXT_ONLY if len(taken) == len(gpus) else None,
         "gpu_memory_full": min(shares) > 0.85 if shares else None,
         "gpu_memory_share": max(shares) if shares else None,
         "gpu_name": gpus[0].name,

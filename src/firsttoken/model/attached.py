@@ -91,11 +91,13 @@ class ProbeLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probes:
-    """`since_start`: seconds from the start at which the report was taken; `since_last_line`: from the last line of the log."""
+    """`since_start`: seconds from the start at which the report was taken; `since_last_line`: from the last line of the log; `at`: the
+    date and time that it gives, in Unix seconds as if in UTC (as a log's stamps are read)."""
 
     lines: tuple[ProbeLine, ...] = ()
     since_start: float | None = None
     since_last_line: float | None = None
+    at: float | None = None
     text: str = ""
 
 

@@ -20,6 +20,8 @@ class LogClock:
     def __init__(self, data: bytes, profile: Profile | None, year: int) -> None:
         self._data = data
         self._peeler = Peeler(generic(), profile, year)
+        self.learned = self._learn()
+        """offset of the first line that tells both the wrapper's clock and the engine's: those before it are on the wrapper's alone"""
 
     def first(self) -> float | None:
         """Unix seconds of the first line that has a time."""
@@ -49,6 +51,18 @@ class LogClock:
     def last(self) -> float | None:
         """Unix seconds of the last line that has a time."""
         return self.at(max(len(self._data) - 1, 0))
+
+    def _learn(self) -> int:
+        start = 0
+        for _ in range(4 * _LOOK_BACK):
+            end = self._data.find(b"\n", start)
+            self._stamp(start, end if end >= 0 else len(self._data))
+            if self._peeler.skew is not None:
+                return start
+            if end < 0:
+                break
+            start = end + 1
+        return 0
 
     def _begin(self, offset: int) -> int:
         return max(self._data.rfind(b"\n", 0, offset), self._data.rfind(b"\r", 0, offset)) + 1

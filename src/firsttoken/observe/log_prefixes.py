@@ -34,11 +34,14 @@ class Peeled:
 
 
 class Peeler:
-    """Peels one engine's prefixes. It remembers how far the wrapper's clock is from the engine's, and when a year or a day turned."""
+    """Peels one engine's prefixes. It remembers how far the wrapper's clock is from the engine's, and when a year or a day turned.
+
+    `skew`: seconds that the engine's is ahead of the wrapper's; None while no line has told both.
+    """
 
     def __init__(self, wrappers: Profile, engine: Profile | None, year: int) -> None:
         self._year = year
-        self._skew = 0.0
+        self.skew: float | None = None
         self._last: list[float | None] = [None, None]
         self._turns = [0, 0]
         self._retag(wrappers, engine)
@@ -87,9 +90,9 @@ class Peeler:
         own = self._read(inner, 1)
         if wrapped is not None and own is not None:
             skew = own - wrapped
-            self._skew = 0.0 if abs(skew) <= _SAME_CLOCK else skew
+            self.skew = 0.0 if abs(skew) <= _SAME_CLOCK else skew
         if own is None and wrapped is not None:
-            return wrapped + self._skew
+            return wrapped + (self.skew or 0.0)
         return own
 
     def _read(self, text: str | None, source: int) -> float | None:

@@ -11,6 +11,9 @@ from firsttoken.observe.log_anchors import anchor
 
 Item = Milestone | Fact | ErrorLine | Chatter
 
+DIGITS = b"0123456789" + bytes(range(128, 256))
+"""Lines that differ in these only have one shape, whose rules are looked up once: no rule may be ruled out by them."""
+
 _TEXTS = frozenset({"version", "model", "url", "name", "what", "text", "error", "detail", "program", "nccl", "filesystem", "process"})
 """Values that stay text though they may look like numbers."""
 
@@ -36,7 +39,7 @@ class Rule:
     @cached_property
     def exact(self) -> bool:
         """Whether digits in the text may decide a match, so that lines which differ only in digits must be tried one by one."""
-        plain = sub(r"\\.|\{[\d,]+\}|\(\?P<\w+>|\[[^\]]*\]", "", self.pattern)
+        plain = sub(r"\\.|0-9|\{[\d,]+\}|\(\?P<\w+>", "", self.pattern)
         return any(char.isdigit() for char in plain) or "(?!" in self.pattern
 
     def search(self, message: str) -> Match[str] | None:
@@ -52,7 +55,8 @@ class RuleBook:
         self._always: list[Rule] = []
         for rule in rules:
             found = anchor(rule.pattern)
-            parts = tuple(part.encode() for part in sorted(found.parts))
+            parts = tuple(part.encode().translate(None, DIGITS) for part in sorted(found.parts))
+            parts = parts if all(parts) else ()
             for word in found.words:
                 self._by_word.setdefault(word.encode(), []).append((rule, parts))
             if not found.words and parts:
@@ -62,8 +66,9 @@ class RuleBook:
         self._words = frozenset(self._by_word)
 
     def candidates(self, content: bytes) -> list[Rule]:
-        """All rules that may match, in their order; nearly always none."""
+        """All rules that may match this line or another that differs from it in digits only, in their order; nearly always none."""
         words = content.translate(_LETTERS).split()
+        content = content.translate(None, DIGITS)
         found = list(self._always)
         if not self._words.isdisjoint(words):
             for word in self._words.intersection(words):

@@ -17,7 +17,7 @@ from firsttoken.model.words import Edge
 from firsttoken.observe.log_lines import BAR_ENDS, Line, LineSplitter, strip_ansi, unglue
 from firsttoken.observe.log_memory import Memory, Seen
 from firsttoken.observe.log_prefixes import Peeled, Peeler
-from firsttoken.observe.log_rules import Kind, Rule, RuleBook, engine_rules, rules_of, values_of
+from firsttoken.observe.log_rules import DIGITS, Kind, Rule, RuleBook, engine_rules, rules_of, values_of
 from firsttoken.observe.log_versions import in_range
 
 MAX_TEXT = 1000
@@ -27,7 +27,6 @@ MAX_EVENTS = 2000
 _BACKLOG = 400
 _SHAPES = 16384
 
-_DIGITS = b"0123456789" + bytes(range(128, 256))
 _VARIES = b"0123456789abcdefABCDEF \t#" + bytes(range(128, 256))
 """What varies between lines that say the same: numbers, hexadecimal ids, padding, the blocks of a bar."""
 _NONE: tuple[Rule, ...] = ()
@@ -86,7 +85,7 @@ class LogReader:
             if backlog is not None:
                 backlog.append(line)
             content = line[2]
-            shape = hash(content.translate(None, _DIGITS))
+            shape = hash(content.translate(None, DIGITS))
             rules = shapes.get(shape)
             if rules is None or rules:
                 if rules is None:

@@ -31,6 +31,9 @@ from firsttoken.plan import World, by_output, make_plan, replan
 NODE = "attached"
 _PIECES = 4096
 """the log is read in at most about this many pieces: how finely it is known when it last said something new"""
+_JITTER = 2.0
+_SAME_REPORT = 86400.0
+"""a date among the probes that is further than this from the log's last line is of another clock or another run"""
 _TEXT_LIMIT = 1536 << 10
 """bytes of a log that rules are searched in: a third at the front, where it started, the rest at the end, and lines of errors"""
 _YEAR = re.compile(rb"\b(20[2-4]\d)[-/]\d\d[-/]\d\d")
@@ -61,12 +64,12 @@ def fold(attached: Attached) -> Folded:
     profile = known.get(engine) if engine is not None else None
     clock = LogClock(data, profile, year)
     first = clock.first()
-    stamps = [line.stamp if line.stamp is not None else clock.at(line.offset) for line in lines]
+    stamps = [line.stamp if line.stamp is not None and line.offset >= clock.learned else clock.at(line.offset) for line in lines]
     last = clock.last() if data else None
     fresh = clock.at(max(fresh_offset - 1, 0)) if data else None
     # a clock without a date (a wrapper's) is brought to the day of the others
     usual = median([stamp for stamp in stamps if stamp is not None] or [0.0])
-    stamps = [_same_day(stamp, usual) for stamp in stamps]
+    stamps = _in_order([_same_day(stamp, usual) for stamp in stamps])
     first, last, fresh = _same_day(first, usual), _same_day(last, usual), _same_day(fresh, usual)
     start = min((stamp for stamp in (first, *stamps) if stamp is not None), default=0.0)
     if first is not None and start < first - 1.0 and first - start < 7 * 86400:
@@ -81,7 +84,7 @@ def fold(attached: Attached) -> Folded:
     )
     last_t = max(last - start, 0.0) if last is not None else None
     fresh_t = min(max(fresh - start, 0.0), last_t) if fresh is not None and last_t is not None else None
-    now, idle = _clock(attached, members, last_t, fresh_t)
+    now, idle = _clock(attached, start if first is not None else None, last_t, fresh_t)
     places = _places(state, told)
     order = {phase: number for number, phase in enumerate(plan.phases)}
     reading = Reading(
@@ -102,6 +105,18 @@ def fold(attached: Attached) -> Folded:
         weights=_bar(told),
     )
     return Folded(state=state, reading=reading)
+
+
+def _in_order(stamps: list[float | None]) -> list[float | None]:
+    """Two clocks of one log, a wrapper's in whole seconds among them, differ by a little: a line is not older than the one before it."""
+    latest: float | None = None
+    found: list[float | None] = []
+    for stamp in stamps:
+        if stamp is not None and latest is not None and latest - _JITTER <= stamp < latest:
+            stamp = latest
+        latest = stamp if stamp is not None else latest
+        found.append(stamp)
+    return found
 
 
 def _same_day(stamp: float | None, usual: float) -> float | None:
@@ -221,15 +236,17 @@ def _title_tag(title: str, profile: Profile | None) -> RankTag | None:
     return None
 
 
-def _clock(
-    attached: Attached, members: Mapping[int, Member], last_t: float | None, fresh_t: float | None
-) -> tuple[float | None, float | None]:
+def _clock(attached: Attached, start: float | None, last_t: float | None, fresh_t: float | None) -> tuple[float | None, float | None]:
     """The report's clock: a stamp among the probes, else how long the server had been running by ps, else the last line of the log."""
     probes = attached.probes
     quiet_since = fresh_t if fresh_t is not None else last_t
     if probes is not None and probes.since_last_line is not None:
         now = (last_t or 0.0) + probes.since_last_line
         return now, now - (quiet_since or 0.0)
+    if probes is not None and probes.at is not None and start is not None and last_t is not None:
+        now = probes.at - start
+        if last_t <= now <= last_t + _SAME_REPORT:
+            return now, now - (quiet_since or 0.0)
     elapsed = probes.since_start if probes is not None and probes.since_start is not None else _elapsed(attached, last_t)
     if elapsed is not None and elapsed >= (last_t or 0.0) - 60.0:
         return max(elapsed, last_t or 0.0), max(elapsed - (quiet_since or 0.0), 0.0)

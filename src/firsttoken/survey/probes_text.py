@@ -5,6 +5,7 @@ Operation timed out after 60000 ms`. What is no request stays in `text`, where r
 """
 
 import re
+from datetime import UTC, datetime
 
 from firsttoken.model.attached import Asked, ProbeLine, Probes
 
@@ -21,35 +22,52 @@ _DURATION = re.compile(r"(?<![\w.])(?P<n>\d{1,9}(?:\.\d{1,6})?)\s*(?P<unit>ms|mi
 _TOKENS = re.compile(r"(?<![\w=])(?P<n>\d{1,7}) tokens\b")
 _GENERATE = re.compile(r"completions|/generate|/api/chat|/embed|/rerank|/score|/responses|/infer|/invocations")
 _READ = re.compile(r"/models|/metrics|model_info|server_info|/info\b|/version|/api/(?:ps|tags)")
+_COUNTED = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+_WORDS: dict[str, float] = {word: number for number, word in enumerate(_COUNTED, 1)}
+_WORDS |= {"half an": 0.5, "an": 1, "a": 1, "fifteen": 15, "twenty": 20, "thirty": 30, "forty": 40, "fifty": 50, "sixty": 60}
+_SPAN = rf"(?P<{{}}>\d{{{{1,6}}}}(?:\.\d+)?\+?|\b(?:{'|'.join(_WORDS)})(?=\s))\s*(?P<{{}}>s|sec(?:onds?)?|min(?:ute)?s?|h|hours?)\b"
 _AGE = re.compile(
-    r"(?:report (?:written|taken)|taken|written)?\s*(?P<n>\d{1,6}(?:\.\d+)?)\s*(?P<unit>s|sec(?:onds?)?|min(?:utes?)?|h|hours?)\b"
-    r"\s*(?:after|since)\s+(?:the\s+)?(?P<what>last (?:log )?line|last line of the log|start(?:-?up)?|launch)",
+    rf"{_SPAN.format('n', 'unit')}\s*(?:after|since)\s+(?:the\s+)?(?P<what>last (?:log )?line|last line of the log|start(?:-?up)?|launch)",
     re.IGNORECASE,
 )
-_SPAN = r"(?P<{}>\d{{1,6}}(?:\.\d+)?)\s*(?P<{}>s|sec(?:onds?)?|min(?:utes?)?|h|hours?)"
-_SAME = r"\b(?:nothing|no (?:new|change|output|further|more)|still|same|unchanged)\b"
-_LATER = re.compile(rf"{_SPAN.format('n', 'unit')}\s*later\b.*{_SAME}|{_SAME}.*\bafter {_SPAN.format('n2', 'unit2')}\b", re.IGNORECASE)
+_SAME = (
+    r"\b(?:nothing|no (?:new|change|output|further|more|node|rank|other)|without (?:a|any) (?:new|further|other)|still|same|unchanged"
+    r"|(?:has|have|did|does|do)(?: not|n.t) (?:mov|print|chang|advanc|com|said|say|log)\w*)\b"
+)
+_LATER = re.compile(
+    rf"{_SPAN.format('n', 'unit')}\s*later\b.*{_SAME}|{_SAME}.*\b(?:after|for) {_SPAN.format('n2', 'unit2')}"
+    rf"|{_SPAN.format('n3', 'unit3')}\s*(?:without (?:a |any )?(?:new |further )?(?:log )?(?:line|output)|of silence)"
+    rf"|^# *(?:about |some |ca\.? |~)?{_SPAN.format('n4', 'unit4')} later\W*$",
+    re.IGNORECASE,
+)
+_DATE = re.compile(
+    r"(?P<iso>20\d\d-\d\d-\d\d[ T]\d\d:\d\d(?::\d\d)?)|(?P<date>[A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d) \S+ (?P<year>20\d\d)\b"
+)
+_DATE_ALONE = re.compile(r"(?:[A-Z][a-z]{2} +)?[A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d \S+ 20\d\d")
+_OF_START = re.compile(r"\b(?:start|began|begun|launch|boot|creat|modif|since)", re.IGNORECASE)
 _CURL_LIMIT = re.compile(r"(?:^| )(?:-m|--max-time) (?P<n>\d{1,6})")
 
 
 def read_probes(text: str) -> Probes:
     lines: list[ProbeLine] = []
-    since_start = since_last = None
+    since_start = since_last = at = None
     pending: str | None = None
     for raw in text.splitlines():
         line = raw.strip()
         age = _AGE.search(line)
         if age is not None and (line.startswith("#") or "report" in line.lower()):
-            seconds = float(age["n"]) * _unit(age["unit"])
+            seconds = _seconds(age["n"], age["unit"])
             if age["what"].lower().startswith("last"):
                 since_last = seconds
             else:
                 since_start = seconds
             continue
-        if line.startswith("#"):
+        if line.startswith("#") or _DATE_ALONE.fullmatch(line):
+            at = _date(line) or at
             later = _LATER.search(line)
             if later is not None and since_last is None:
-                since_last = float(later["n"] or later["n2"]) * _unit(later["unit"] or later["unit2"])
+                way = next(way for way in ("", "2", "3", "4") if later[f"n{way}"])
+                since_last = _seconds(later[f"n{way}"], later[f"unit{way}"])
             continue
         request = _request(line)
         if request is None:
@@ -63,7 +81,20 @@ def read_probes(text: str) -> Probes:
             pending = None
         else:
             pending = line
-    return Probes(lines=tuple(lines), since_start=since_start, since_last_line=since_last, text=text)
+    return Probes(lines=tuple(lines), since_start=since_start, since_last_line=since_last, at=at, text=text)
+
+
+def _date(line: str) -> float | None:
+    """Unix seconds of a stamp that tells when somebody looked, not when something began."""
+    match = _DATE.search(line)
+    if match is None or _OF_START.search(line):
+        return None
+    try:
+        if match["iso"]:
+            return datetime.fromisoformat(match["iso"]).replace(tzinfo=UTC).timestamp()
+        return datetime.strptime(f"{match['date']} {match['year']}", "%b %d %H:%M:%S %Y").replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        return None
 
 
 def _request(line: str) -> str | None:
@@ -108,6 +139,12 @@ def _answer(asked_by: str, _request_text: str, line: str) -> ProbeLine | None:
         tokens=int(tokens["n"]) if tokens else None,
         text=line[:500],
     )
+
+
+def _seconds(number: str, unit: str) -> float:
+    """`half an hour` and `four minutes` are said as often as `30 min`."""
+    word = _WORDS.get(" ".join(number.lower().split()))
+    return (float(number.rstrip("+")) if word is None else word) * _unit(unit)
 
 
 def _unit(text: str) -> float:

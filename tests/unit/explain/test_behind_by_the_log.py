@@ -61,3 +61,21 @@ def test_half_of_the_ranks_are_not_most_of_them() -> None:
 def test_what_was_said_in_another_phase_does_not_count() -> None:
     earlier = (said(rank, "tuning", Edge.INSIDE, phase=Phase.CONFIG) for rank in (0, 1, 2))
     assert named(*BEGUN, *earlier) == ()
+
+
+def _error(of: int | None, text: str, error: str = "python-error", **values: float) -> Told:
+    return Told(2.0, of, LogLine(offset=0, length=1, text=text, error=error, fatal=True, values=values))
+
+
+def test_of_those_that_wait_in_vain_the_one_that_does_not_is_behind() -> None:
+    vain = tuple(
+        line for rank in (0, 2, 3) for line in (_error(rank, "Scheduler hit an exception"), _error(None, "Timed out waiting 7200000ms"))
+    )
+    assert named(*BEGUN, *vain, verdict=Verdict.FAILED) == (1,)
+    assert named(*BEGUN, *vain[:4], verdict=Verdict.FAILED) == ()
+
+
+def test_a_rank_that_its_own_watchdog_aborts_is_not_behind() -> None:
+    died = _error(2, "signaled to shutdown with signal 6", "child-signal", rank=2.0, signal=6.0)
+    assert named(*BEGUN, died, verdict=Verdict.CRASHED) == (2,)
+    assert named(*BEGUN, _error(2, "collective operation timeout"), died, verdict=Verdict.CRASHED) == ()

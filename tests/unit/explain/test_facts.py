@@ -223,6 +223,8 @@ def test_memory_is_empty_below_a_twentieth_on_all_cards_and_full_where_every_car
     assert of_gpus(card(850.0), card(900.0), name="gpu_memory_full") is False
     assert of_gpus(card(100.0), card(900.0), name="gpu_memory_share") == 0.9
     assert of_gpus(card(None), card(5.0, None), name="gpu_memory_empty") is None
+    assert of_gpus(card(1023.0, None), card(5.0, None), name="gpu_memory_empty") is True
+    assert of_gpus(card(1024.0, None), card(5.0, None), name="gpu_memory_empty") is False
     assert of_gpus(card(None), card(5.0, 0.0), name="gpu_memory_full") is None
 
 

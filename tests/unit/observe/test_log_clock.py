@@ -3,6 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from firsttoken.knowledge.load import profiles
 from firsttoken.observe.log_clock import LogClock
 from firsttoken.observe.log_prefixes import read_stamp
 
@@ -40,3 +41,16 @@ def test_a_clock_that_counts_from_the_start_tells_differences() -> None:
     assert early is not None
     assert late is not None
     assert round(late - early, 3) == 61.3
+
+
+def test_lines_before_the_first_that_tells_both_clocks_are_on_the_engines_too() -> None:
+    log = (
+        b"Feb 01 10:00:00 box ollama[8]: 2025/02/01 10:00:00 routes.go:1187: INFO server config env=x\n"
+        b"Feb 01 10:00:05 box ollama[8]: time=2025-02-01T10:00:05+01:00 level=INFO source=routes.go:1 "
+        b'msg="Listening on 127.0.0.1:1 (version 0.5.7)"\n'
+    )
+    clock = LogClock(log, profiles()["ollama"], 2025)
+    first, last = clock.first(), clock.last()
+    assert first is not None
+    assert last == first + 5.0
+    assert clock.learned == log.index(b"\n") + 1

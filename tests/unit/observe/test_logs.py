@@ -282,3 +282,12 @@ def test_memory_stays_bounded_on_text_that_is_always_new() -> None:
         read(log, text.replace("x", letters[block // 20] * 3))
     assert len(log._shapes) <= 2 * 16384 + 1
     assert len(log._said._memory) <= 2 * 16384 + 1
+
+
+def test_a_shape_that_began_with_other_numbers_is_tried_again() -> None:
+    log = reader()
+    read(log, VLLM.format("0.25.0"))
+    rates = "Avg prompt throughput: {0} tokens/s, Avg generation throughput: {0} tokens/s, Running: 3 reqs, Waiting: 0 reqs\n"
+    said = "(APIServer pid=1) INFO 11-29 18:36:09 [loggers.py:1] Engine 000: " + rates
+    assert [line.error for line in read(log, said.format("12.5"))] == []
+    assert [line.error for line in read(log, said.format("0.0"))] == ["no-tokens"]

@@ -94,3 +94,25 @@ def test_the_engine_may_be_told_by_the_log_alone() -> None:
 @given(st.binary(max_size=800))
 def test_no_bytes_make_it_raise(data: bytes) -> None:
     fold(Attached(argv=COMMAND, log=LOG[:300] + data + LOG[300:]))
+
+
+def test_a_date_among_the_probes_is_the_clock_unless_it_is_of_another_day() -> None:
+    later = fold(Attached(argv=COMMAND, log=LOG, probes=read_probes("# 2026-03-04 08:20:51\n"))).reading
+    assert (later.now, later.idle) == (1251.0, 1200.0)
+    for text in ("# 2026-03-09 08:20:51\n", "# 2026-03-04 07:00:00\n"):
+        assert fold(Attached(argv=COMMAND, log=LOG, probes=read_probes(text))).reading.now is None
+
+
+def test_a_wrappers_whole_seconds_put_no_line_before_the_one_above_it() -> None:
+    log = b"".join(
+        b"Mar 04 %s host lmd[7]: %s\n" % line
+        for line in (
+            (b"08:00:00", b"2026-03-04 08:00:00,900 - lmdeploy - INFO - async_engine.py:260 - input backend=pytorch, backend_config=X()"),
+            (
+                b"08:00:30",
+                b"2026-03-04 08:00:30,950 - lmdeploy - INFO - a.py:1 - Building GraphRunner and warmup ops, please waiting.",
+            ),
+            (b"08:00:30", b"INFO:     Uvicorn running on http://0.0.0.0:23333 (Press CTRL+C to quit)"),
+        )
+    )
+    assert fold(Attached(argv=("lmdeploy", "serve", "api_server", "/m/x"), log=log)).reading.phase is Phase.LISTENING

@@ -1,5 +1,7 @@
 """Notes of what curl gave, in the ways in which people write them."""
 
+from datetime import datetime
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,7 +45,16 @@ def test_tokens_and_seconds_are_read() -> None:
         ("# taken 580 s after the start\n", 580.0, None),
         ("# 15 minutes after start\n", 900.0, None),
         ("# report written 25 min after the last log line\n", None, 1500.0),
+        ("# half an hour after the last line; both nodes print nothing more\n", None, 1800.0),
+        ("# an hour after the last line\n", None, 3600.0),
+        ("# four minutes after the last log line: the second call does not come back\n", None, 240.0),
+        ("# 21 min later: the bar has not moved\n", None, 1260.0),
+        ("# 25 min without a new line\n", None, 1500.0),
+        ("# no new line for 40 minutes\n", None, 2400.0),
+        ("# 30+ minutes of silence\n", None, 1800.0),
         ("# 60 s later a second dump shows another frame\n", None, None),
+        ("# 3 min later it was up\n", None, None),
+        ("# 25 minutes later\n", None, 1500.0),
     ],
 )
 def test_when_the_report_was_taken(text: str, since_start: float | None, since_last: float | None) -> None:
@@ -60,3 +71,18 @@ def test_what_is_no_request_is_kept_as_text() -> None:
 @given(st.binary(max_size=2000))
 def test_no_bytes_make_it_raise(data: bytes) -> None:
     read_probes("POST /v1/completions -> " + data.decode("utf8", "replace"))
+
+
+@pytest.mark.parametrize(
+    ("text", "stamp"),
+    [
+        ("# 2025-03-28 09:22:40", "2025-03-28T09:22:40+00:00"),
+        ("# looked at 2025-03-28T09:22Z", "2025-03-28T09:22:00+00:00"),
+        ("Fri Mar 28 09:22:40 UTC 2025", "2025-03-28T09:22:40+00:00"),
+        ("# started 2025-03-28 09:00:00", None),
+        ("# 2025-03-48 09:00:00", None),
+        ("2025-03-28T09:22:40Z Warning Unhealthy", None),
+    ],
+)
+def test_a_date_tells_when_somebody_looked(text: str, stamp: str | None) -> None:
+    assert read_probes(text).at == (datetime.fromisoformat(stamp).timestamp() if stamp else None)
