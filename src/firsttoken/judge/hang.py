@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from firsttoken.judge.closeup import TRIES, Closeup, main_waits, same_for, works_beside
 from firsttoken.judge.graph import IDLE, UP, WORKS, Edge, Node, as_far, cycle, edges, gathered, label, node, order, telling
 from firsttoken.judge.ranks import left_over, world_rank
-from firsttoken.judge.rule import ASLEEP, AT_REST, CLOSED, CYCLE, DRIVER, HEALTHY_QUIET, NOBODY, OUTSIDE, SPINS, STOPPED_FOR, Bar
+from firsttoken.judge.rule import ASLEEP, AT_REST, CLOSED, CYCLE, DRIVER, HEALTHY_QUIET, NOBODY, OUTSIDE_AFTER, SPINS, STOPPED_FOR, Bar
 from firsttoken.judge.sentences import as_well, list_ranks, waits_for
 from firsttoken.model.plan import Sizes
 from firsttoken.model.process import Member, ProcessKey
@@ -83,7 +83,7 @@ def prove(scene: Scene) -> Proof | None:
         path = " → ".join(f"{edge.waiter.label} ({edge.kind} {edge.what})" for edge in circle)
         return Proof(verdict=Verdict.HUNG, reason=f"deadlock: {path} → {circle[0].waiter.label}", behind=behind,
                      root=circle[0].waiter, edges=found, cycle=circle, groups=groups)  # fmt: skip
-    if scene.still < OUTSIDE.still:
+    if scene.still < OUTSIDE_AFTER:
         return None
     ranked = {n.rank: n for n in nodes.values() if n.rank is not None}
     together = gathered(ranked)

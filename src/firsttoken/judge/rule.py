@@ -36,8 +36,8 @@ CYCLE = Bar(still=3.0, looks=3, span=1.5, weighed=False)
 """processes that hold what the next one wants: nothing in the run can end it"""
 NOBODY = Bar(still=4.0, looks=3, span=1.5, weighed=False)
 """it waits for something that nobody can give any more: a FIFO without a writer, a lock file without an owner"""
-OUTSIDE = Bar(still=4.0, looks=2, span=0.5, weighed=False)
-"""it waits for something outside that can be named; told as waiting, never as hung"""
+OUTSIDE_AFTER = 4.0
+"""seconds of stillness after which two looks alike tell what outside, which can be named, it waits for; told as waiting, never as hung"""
 CLOSED = Bar(still=4.0, looks=4, span=2.5)
 """every path ends at a process that stands still and waits for nobody"""
 ASLEEP = Bar(still=12.0, looks=4, span=2.5)
