@@ -4,9 +4,10 @@ Key insight: the search is a pure function of the trials, so a simulated launch 
 `mean_launches` counts as the figures of plain prefix bisection do: the barest command and the search, not the baseline (it is known
 to fail) and not what is launched again at the end to verify. Both are told beside it.
 
-`--settings N --culprits K` measures one row; without them all rows. `--suspect P`: a prior whose first suspect is at fault in that share of
-cases. `--fails Q`: the failure shows itself in that share of launches only; then the same is searched as git_bayesect does (a change point
-in a line of commits, two beta-Bernoulli rates, greedy on the expected entropy), for one culprit.
+`--settings N --culprits K` measures one row; without them all rows. `--suspect P`: a prior that names as many suspects as there are
+culprits (or `--suspects`), each of them at fault in that share of cases. `--parallel N`: launches at once, `mean_rounds` counts how often,
+verification counted in. `--fails Q`: the failure shows itself in that share of launches only; then the same is searched as git_bayesect
+does (a change point in a line of commits, two beta-Bernoulli rates, greedy on the expected entropy), for one culprit.
 """
 
 import json
@@ -14,20 +15,22 @@ import math
 import random
 import statistics
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
 from cells import Book, Row, document, measure, options, say
-from firsttoken.isolate.search import Answer, Problem, Tried, next_step
+from firsttoken.isolate.search import Answer, Problem, Tried, next_steps
 from firsttoken.model.isolation import Outcome, Purpose
 from isolation_engine import EXPRESSIONS, KILLED, VERIFYING, run_expression
+from isolation_vllm import CELLS, run_vllm
 
 ROWS = ((16, 1), (24, 1), (24, 2), (24, 3), (40, 3))
 PLAIN = {(16, 1): 5.9, (24, 1): 6.7, (24, 2): 11.5, (24, 3): 16.3, (40, 3): 18.4}
 """Mean launches of plain prefix bisection, 400 trials."""
 RATES = (0.3, 0.7)
+PARALLEL = (2, 4, 8)
 _CERTAIN = 0.95
 _SUSPICION = 0.5
 """How likely the prior takes its first suspect to be at fault."""
@@ -36,22 +39,25 @@ _CAP = 1000
 
 @dataclass(slots=True)
 class Counts:
-    """Launches of one search; `right`: the answer is the culprits and nothing else."""
+    """Launches of one search; `rounds`: how often some were made at once; `right`: the answer is the culprits and nothing else."""
 
     search: int = 0
     verify: int = 0
     baseline: int = 0
+    rounds: int = 0
     right: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """`suspect`: share of cases in which the first suspect is at fault, None without a prior. `fails`: share of launches that fail.
-    `told`: the search is told that the failure comes and goes."""
+    """`suspect`: share of cases in which the first suspect is at fault, None without a prior; of `suspects` each is in that share.
+    `fails`: share of launches that fail. `told`: the search is told that the failure comes and goes. `parallel`: launches at once."""
 
     settings: int
     culprits: int
     suspect: float | None = None
+    suspects: int = 1
+    parallel: int = 1
     fails: float = 1.0
     told: bool = True
 
@@ -66,18 +72,20 @@ def search(case: Case, draw: random.Random) -> Counts:
     tried: list[Tried] = [] if case.fails < 1 else [Tried(problem.full, Outcome.SAME)]
     counts = Counts()
     while sum((counts.search, counts.verify, counts.baseline)) < _CAP:
-        step = next_step(problem, tried)
-        if isinstance(step, Answer):
-            counts.right = step.failing == culprits and bool(step.fix) and (step.fix or 0) & culprits != 0
+        steps = next_steps(problem, tried, case.parallel)
+        if isinstance(steps, Answer):
+            counts.right = steps.failing == culprits and bool(steps.fix) and (steps.fix or 0) & culprits != 0
             break
-        if step.purpose is Purpose.BASELINE:
-            counts.baseline += 1
-        elif step.purpose in VERIFYING:
-            counts.verify += 1
-        else:
-            counts.search += 1
-        fails = culprits & ~step.config == 0 and draw.random() < case.fails
-        tried.append(Tried(step.config, Outcome.SAME if fails else Outcome.PASSES))
+        counts.rounds += 1
+        for step in steps:
+            if step.purpose is Purpose.BASELINE:
+                counts.baseline += 1
+            elif step.purpose in VERIFYING:
+                counts.verify += 1
+            else:
+                counts.search += 1
+            fails = culprits & ~step.config == 0 and draw.random() < case.fails
+            tried.append(Tried(step.config, Outcome.SAME if fails else Outcome.PASSES))
     return counts
 
 
@@ -151,9 +159,12 @@ def _unnormalised_entropy(weights: Sequence[float]) -> float:
 def _weights(case: Case, guilty: Sequence[int], draw: random.Random) -> tuple[float, ...]:
     weights = [1.0] * case.settings
     if case.suspect is not None:
-        right = draw.random() < case.suspect
-        first = draw.choice([at for at in range(case.settings) if (at in guilty) == right])
-        weights[first] = _SUSPICION / (1 - _SUSPICION) * (case.settings - 1)
+        chosen: list[int] = []
+        for _ in range(case.suspects):
+            right = draw.random() < case.suspect
+            chosen.append(draw.choice([at for at in range(case.settings) if (at in guilty) == right and at not in chosen]))
+        for at in chosen:
+            weights[at] = _SUSPICION / (1 - _SUSPICION) * (case.settings - 1) / case.suspects
     return tuple(weights)
 
 
@@ -169,13 +180,16 @@ def simulated(case: Case, trials: int, seed: int, *, rival: bool = False) -> dic
         "settings": case.settings,
         "culprits": case.culprits,
         "suspect_right": case.suspect,
+        "suspects": case.suspects if case.suspect is not None else None,
         "fails": case.fails,
+        "parallel": case.parallel,
         "told_intermittent": case.told if case.fails < 1 else None,
         "trials": trials,
         "seed": seed,
         "mean_launches": round(statistics.mean(launches), 2),
         "standard_error": round(error, 2),
         "plain_prefix_bisection": plain if case.fails == 1 else None,
+        "mean_rounds": round(statistics.mean(one.rounds for one in found), 2),
         "mean_baselines": round(statistics.mean(one.baseline for one in found), 2),
         "mean_verification": round(statistics.mean(one.verify for one in found), 2),
         "right": round(statistics.mean(one.right for one in found), 4),
@@ -183,10 +197,16 @@ def simulated(case: Case, trials: int, seed: int, *, rival: bool = False) -> dic
 
 
 def all_rows(trials: int, seed: int) -> Iterator[dict[str, Any]]:
-    """Without a prior, with one that is right in 70 %, with one that is always wrong; then intermittent failures, by both methods."""
+    """Without a prior, with one that is right in 70 %, with one that is always wrong; several launches at once; then intermittent
+    failures, by both methods. A prior names as many suspects as there are culprits, and where these are several also just one."""
     for settings, culprits in ROWS:
-        for suspect in (None, 0.7, 0.0):
-            yield simulated(Case(settings=settings, culprits=culprits, suspect=suspect), trials, seed)
+        yield simulated(Case(settings=settings, culprits=culprits), trials, seed)
+        for suspect in (0.7, 0.0):
+            for suspects in dict.fromkeys((culprits, 1)):
+                yield simulated(Case(settings=settings, culprits=culprits, suspect=suspect, suspects=suspects), trials, seed)
+    for settings, culprits in ROWS:
+        for parallel in PARALLEL:
+            yield simulated(Case(settings=settings, culprits=culprits, parallel=parallel), trials, seed)
     for rate in RATES:
         for settings in (16, 24):
             for told in (True, False):
@@ -200,7 +220,9 @@ def _fewer(trials: int) -> int:
 
 
 def _line(row: dict[str, Any]) -> str:
-    prior = "no prior" if row["suspect_right"] is None else f"first suspect right in {100 * row['suspect_right']:.0f} %"
+    named = f"{row['suspects']} suspects, each" if row["suspects"] != 1 else "the suspect"
+    prior = "no prior" if row["suspect_right"] is None else f"{named} right in {100 * row['suspect_right']:.0f} %"
+    prior = prior if row["parallel"] == 1 else f"{row['parallel']} at once, {row['mean_rounds']:.1f} rounds"
     how = prior if row["fails"] == 1 else f"fails in {100 * row['fails']:.0f} %{'' if row['told_intermittent'] else ', untold'}"
     plain = f" (plain prefix bisection {row['plain_prefix_bisection']})" if row["plain_prefix_bisection"] else ""
     launches = f"{row['mean_launches']:6.2f} ± {row['standard_error']:.2f} launches"
@@ -216,20 +238,28 @@ def main() -> int:
     parser.add_argument("--culprits", type=int, default=1, help="how many of them it takes (default: %(default)s)")
     parser.add_argument("--trials", type=int, default=400, help="searches a row (default: %(default)s)")
     parser.add_argument("--suspect", type=float, metavar="P", help="share of cases in which the prior's first suspect is at fault")
+    parser.add_argument("--suspects", type=int, metavar="N", help="how many settings the prior suspects (default: as many as culprits)")
+    parser.add_argument("--parallel", type=int, default=1, metavar="N", help="launches at once; mean_rounds tells how often")
     parser.add_argument("--fails", type=float, default=1.0, metavar="Q", help="share of launches that fail (default: all)")
     parser.add_argument("--untold", action="store_true", help="the search is not told that the failure comes and goes")
     parser.add_argument("--engine", action="store_true", help="expressions of --fault-when on the embedded engine instead")
-    parser.add_argument("--only", help="with --engine: only expressions that have this in them")
+    parser.add_argument("--vllm", action="store_true", help="ten settings of a real vLLM instead, told in its healthy starts")
+    parser.add_argument("--only", help="with --engine or --vllm: only what has this in its name")
     asked = parser.parse_args()
     if asked.engine:
-        return _on_the_engine(asked)
+        return _on_an_engine(asked, (*EXPRESSIONS, *KILLED), run_expression)
+    if asked.vllm:
+        return _on_an_engine(asked, tuple(CELLS), run_vllm)
     if asked.settings is None:
         rows = []
         for row in all_rows(asked.trials, asked.seed):
             rows.append(row)
             say(_line(row))
     else:
-        case = Case(settings=asked.settings, culprits=asked.culprits, suspect=asked.suspect, fails=asked.fails, told=not asked.untold)
+        case = Case(
+            settings=asked.settings, culprits=asked.culprits, suspect=asked.suspect, suspects=asked.suspects or asked.culprits,
+            parallel=asked.parallel, fails=asked.fails, told=not asked.untold,
+        )  # fmt: skip
         rows = [simulated(case, asked.trials, asked.seed)]
     if asked.json:
         first = rows[0]
@@ -239,10 +269,10 @@ def main() -> int:
     return 0
 
 
-def _on_the_engine(asked: Any) -> int:
-    names = [name for name in (*EXPRESSIONS, *KILLED) if asked.only is None or asked.only in name]
+def _on_an_engine(asked: Any, cells: Sequence[str], run: Callable[[str], Row]) -> int:
+    names = [name for name in cells if asked.only is None or asked.only in name]
     book = Book(asked.out, {})
-    failed = measure(book, names, asked.shard, run_expression, _told)
+    failed = measure(book, names, asked.shard, run, _told)
     rows = book.chosen(names)
     summary = {
         "expressions": len(rows),
@@ -256,7 +286,8 @@ def _on_the_engine(asked: Any) -> int:
 
 def _told(row: Row) -> str:
     mark = "ok " if row["right"] else "BAD"
-    return f"{mark} {row['cell']}: {' and '.join(row['failing'] or ['-'])} in {row['launches']} launches, {row['took_s']} s"
+    healthy = f", as long as {row['healthy_starts']} healthy starts" if "healthy_starts" in row else ""
+    return f"{mark} {row['cell']}: {' and '.join(row['failing'] or ['-'])} in {row['launches']} launches, {row['seconds']:.0f} s{healthy}"
 
 
 if __name__ == "__main__":

@@ -13,6 +13,11 @@ from pathlib import Path
 from .install import GGUF, HERE, MODELS, Environment
 
 _OFFLINE = {"HF_HUB_OFFLINE": "1"}
+HARMLESS = (
+    *("--max-num-seqs", "8", "--seed", "7", "--no-enable-prefix-caching", "--max-logprobs", "5", "--generation-config", "vllm"),
+    *("--scheduling-policy", "fcfs", "--stream-interval", "2", "--enable-log-requests", "--disable-uvicorn-access-log"),
+)
+"""Nine settings of vLLM."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,16 +5,11 @@ import json
 import pytest
 
 from .install import HERE
-from .launches import Launch, Vllm
+from .launches import HARMLESS, Launch, Vllm
 from .life import Face
 
 pytestmark = pytest.mark.timeout(3600)
 
-NINE = (
-    *("--max-num-seqs", "8", "--seed", "7", "--no-enable-prefix-caching", "--max-logprobs", "5", "--generation-config", "vllm"),
-    *("--scheduling-policy", "fcfs", "--stream-interval", "2", "--enable-log-requests", "--disable-uvicorn-access-log"),
-)
-"""Settings that do no harm."""
 _MOST_LAUNCHES = 8
 _DEADLINE = 3000.0
 
@@ -36,7 +31,7 @@ def _labels(document: dict[str, object], key: str) -> list[str]:
 @pytest.mark.engines_full
 def test_the_variable_that_blocks_a_rank_is_found_among_ten_settings(vllm: Vllm, face: Face) -> None:
     """Its healthy trials end as soon as the weights are loaded and the start goes on."""
-    document = _isolated(face, vllm.serve("qwen3", *NINE), VLLM_INJECT="lock:0")
+    document = _isolated(face, vllm.serve("qwen3", *HARMLESS), VLLM_INJECT="lock:0")
     assert _labels(document, "minimal_failing") == ["VLLM_INJECT=lock:0"], document
     assert _labels(document, "minimal_fix") == ["VLLM_INJECT=lock:0"], document
     assert document["launches"] <= _MOST_LAUNCHES + 2, document  # type: ignore[operator]  # two verify
@@ -46,7 +41,7 @@ def test_the_variable_that_blocks_a_rank_is_found_among_ten_settings(vllm: Vllm,
 @pytest.mark.engines_full
 def test_a_hang_that_only_compiled_starts_have_is_fixed_by_the_flag_that_the_profile_knows(vllm: Vllm, face: Face) -> None:
     keep = ("--keep", "VLLM_INJECT", "--keep", "VLLM_INJECT_UNLESS")
-    launch = vllm.serve("qwen3", *NINE, eager=False)
+    launch = vllm.serve("qwen3", *HARMLESS, eager=False)
     document = _isolated(face, launch, *keep, VLLM_INJECT="profile:0", VLLM_INJECT_UNLESS="--enforce-eager")
     assert _labels(document, "minimal_failing") == ["compilation and graphs"], document
     assert "+ --enforce-eager" in document["diff"], document  # type: ignore[operator]

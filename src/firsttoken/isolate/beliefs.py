@@ -5,7 +5,7 @@ culprits passes. Failures are decisive (every hypothesis lies inside whatever fa
 intermittent: then its rate is unknown, and a beta-Bernoulli posterior weighs how often chance must have helped each hypothesis.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
@@ -19,11 +19,13 @@ Config = int
 SIZES = (0.68, 0.2, 0.09, 0.03)
 """How many settings it takes: of 47 public cases with such a fix 40 needed one, 7 two."""
 _MOST = 15_000
-_NOTHING = 0.05
-"""that none of them is at fault; before the barest command was tried"""
+_NOTHING, _NOTHING_BY_CHANCE = 0.05, 0.15
+"""that none of them is at fault, before the barest command was tried; a failure that comes and goes often is a race or a device"""
 _SURE = 1 - 1e-9
 _ANYWAY = 0.5
 """Bits that it is worth to try just the likeliest set: the answer itself has to be launched in any case (from simulations)."""
+_WORTH_A_LAUNCH = 0.2
+"""Bits that one more launch beside others has to tell: it takes from the budget as any other."""
 
 Floats = NDArray[np.float64]
 
@@ -48,6 +50,10 @@ class Beliefs:
         p = self.p[self.p > 0]
         return float(-(p * np.log2(p)).sum())
 
+    def fails(self, config: Config) -> float:
+        """How likely a launch of it fails."""
+        return float((self.p * (1 - self.passes))[_fails(self.sets, config, self.count)].sum())
+
     def marginals(self) -> Floats:
         """How likely each setting is one of the culprits."""
         return self.p @ _members(self.sets, self.count)
@@ -64,12 +70,12 @@ def beliefs(
 
     `weights`: how suspected each setting is, 1 as any other. `known`: surely needed. None where no small set explains what was seen.
     """
-    sets, prior = _hypotheses(len(weights), tuple(weights), known)
-    inside = (sets & np.uint64(_outside(failed, len(weights)))) == 0
+    sets, prior = _hypotheses(len(weights), tuple(weights), known, _NOTHING_BY_CHANCE if chance else _NOTHING)
+    inside = _fails(sets, failed, len(weights))
     sets, prior = sets[inside], prior[inside]
     unlucky = np.zeros(len(sets))
     for config in passed:
-        unlucky += (sets & np.uint64(_outside(config, len(weights)))) == 0
+        unlucky += _fails(sets, config, len(weights))
     if chance:
         likelihood = np.exp(_log_beta(1 + fails, 1 + unlucky))
         passes = (1 + unlucky) / (2 + fails + unlucky)
@@ -115,6 +121,74 @@ def most_telling(found: Beliefs, failed: Config, spoilt: Sequence[Config]) -> Co
     return best[2] if best is not None else None
 
 
+def telling_together(found: Beliefs, failed: Config, first: Config, most: int) -> list[Config]:
+    """Up to `most` configurations inside `failed` to launch at once, `first` among them: each is the one with which the outcomes of all
+    tell most (joint entropy, nothing left to chance). Fewer where another launch would tell less than `_WORTH_A_LAUNCH` bits.
+
+    One after the other such questions halve what the last one left; at once, each has to cut across all others. So the settings are also
+    lined up by turns: one that the earlier configurations keep, one that they leave out, and so on.
+    """
+    members = _members(found.sets, found.count) > 0
+    marginals = found.marginals()
+    order = [at for at in np.argsort(-marginals, kind="stable").tolist() if failed >> at & 1 and marginals[at] < _SURE]
+    likeliest, sure = found.best
+    chosen, cell = [first], _fails(found.sets, first, found.count).astype(np.int64)
+    known = _joint_entropy(_shares(cell, found.p))
+    while len(chosen) < most:
+        best: tuple[float, int, Config] | None = None
+        for line in (order, _by_turns(order, chosen)):
+            for start, end, bits in _runs(line, members, cell, found.p):
+                config = failed & ~sum(1 << at for at in line[start : end + 1])
+                gain = bits - known
+                rank = (round(gain + (_ANYWAY * sure if config == likeliest else 0.0), 9), start - end, config)
+                if gain >= _WORTH_A_LAUNCH and config not in chosen and (best is None or rank > best):
+                    best = rank
+        if best is None:
+            break
+        chosen.append(best[2])
+        cell = 2 * cell + _fails(found.sets, best[2], found.count)
+        known = _joint_entropy(_shares(cell, found.p))
+    return chosen
+
+
+def _runs(line: Sequence[int], members: NDArray[np.bool_], cell: NDArray[np.int64], p: Floats) -> Iterator[tuple[int, int, float]]:
+    """Of every configuration that leaves out `line[start]` to `line[end]`: the joint entropy of its outcome and of `cell`."""
+    cells, size = int(cell.max()) + 1, len(line)
+    following = np.full(len(p), size)
+    total = _shares(cell, p)
+    for start in range(size - 1, -1, -1):
+        following = np.where(members[:, line[start]], start, following)
+        table = np.bincount(cell * (size + 1) + following, p, cells * (size + 1)).reshape(cells, size + 1)
+        hit = np.cumsum(table, axis=1)
+        for end in range(start, size):
+            yield start, end, _joint_entropy(np.concatenate((hit[:, end], total - hit[:, end])))
+
+
+def _by_turns(order: Sequence[int], chosen: Sequence[Config]) -> list[int]:
+    """The settings so that any run of them holds about as many of each kind, by which of `chosen` keep them."""
+    kinds: dict[tuple[bool, ...], list[int]] = {}
+    for at in order:
+        kinds.setdefault(tuple(bool(config >> at & 1) for config in chosen), []).append(at)
+    turns = [(number / len(kind), kind[number]) for kind in kinds.values() for number in range(len(kind))]
+    return [at for _, at in sorted(turns)]
+
+
+def _fails(sets: NDArray[np.uint64], config: Config, count: int) -> NDArray[np.bool_]:
+    inside: NDArray[np.bool_] = (sets & np.uint64(_outside(config, count))) == 0
+    return inside
+
+
+def _shares(cell: NDArray[np.int64], p: Floats) -> Floats:
+    """What each cell holds of `p`."""
+    held: Floats = np.bincount(cell, p).astype(np.float64)
+    return held
+
+
+def _joint_entropy(p: Floats) -> float:
+    p = p[p > 0]
+    return float(-(p * np.log2(p)).sum())
+
+
 def halves(items: Sequence[int]) -> tuple[Config, Config]:
     """Two masks of about as many settings each."""
     middle = (len(items) + 1) // 2
@@ -140,8 +214,9 @@ def _members(sets: NDArray[np.uint64], count: int) -> Floats:
 
 
 @lru_cache(maxsize=64)
-def _hypotheses(count: int, weights: tuple[float, ...], known: Config) -> tuple[NDArray[np.uint64], Floats]:
-    """All sets of `known` and a few more, with their prior: by size, and within a size by the product of the weights."""
+def _hypotheses(count: int, weights: tuple[float, ...], known: Config, nothing: float) -> tuple[NDArray[np.uint64], Floats]:
+    """All sets of `known` and a few more, with their prior: by size (`nothing`: of none at all), within a size by the product of the
+    weights."""
     free = [at for at in range(count) if not known >> at & 1]
     first = known.bit_count()
     sets: list[int] = []
@@ -150,7 +225,7 @@ def _hypotheses(count: int, weights: tuple[float, ...], known: Config) -> tuple[
         combined = list(combinations(free, more))
         if more > 1 and len(sets) + len(combined) > _MOST:
             break
-        share = _share(first + more)
+        share = _share(first + more) if first + more else nothing
         products = [float(np.prod([weights[at] for at in chosen])) for chosen in combined]
         total = sum(products)
         sets += [known | sum(1 << at for at in chosen) for chosen in combined]
@@ -159,8 +234,6 @@ def _hypotheses(count: int, weights: tuple[float, ...], known: Config) -> tuple[
 
 
 def _share(size: int) -> float:
-    if size == 0:
-        return _NOTHING
     return SIZES[size - 1] if size <= len(SIZES) else SIZES[-1] / 2 ** (size - len(SIZES))
 
 

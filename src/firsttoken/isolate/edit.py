@@ -5,9 +5,10 @@ Everything else stays as the user typed it, so that the difference between two c
 
 import json
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from firsttoken.isolate.settings import Command
-from firsttoken.model.isolation import Change, Setting
+from firsttoken.model.isolation import Change, Given, Setting
 
 
 def edited(command: Command, changed: Iterable[Setting], extra: Sequence[str] = ()) -> tuple[str, ...]:
@@ -35,6 +36,8 @@ def edited(command: Command, changed: Iterable[Setting], extra: Sequence[str] = 
                 behind += [change.name, *change.values]
     for one in command.given:  # what a shortcut sets is not given twice
         if one.name in extra:
+            standing = words[first + one.begin : first + one.end] != [None] * (one.end - one.begin)
+            behind = _merged(behind, one) if standing else behind
             words[first + one.begin : first + one.end] = [None] * (one.end - one.begin)
     for name in variables:
         if name in command.assigned:
@@ -44,6 +47,23 @@ def edited(command: Command, changed: Iterable[Setting], extra: Sequence[str] = 
 
 def _same(change: Change) -> tuple[str, int]:
     return change.name, change.at
+
+
+def _merged(behind: list[str], one: Given) -> list[str]:
+    """A shortcut's JSON over the one that the user gave to the same flag."""
+    at = behind.index(one.name) + 1
+    try:
+        ours, theirs = json.loads(behind[at]), json.loads(one.values[-1])
+    except (ValueError, IndexError, RecursionError):
+        return behind
+    if not isinstance(ours, dict) or not isinstance(theirs, dict):
+        return behind
+    return [*behind[:at], json.dumps(_over(theirs, ours)), *behind[at + 1 :]]
+
+
+def _over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    both = {key: _over(below[key], value) for key, value in above.items() if isinstance(value, dict) and isinstance(below.get(key), dict)}
+    return {**below, **above, **both}
 
 
 def _blank(command: Command, words: list[str | None], first: int, name: str, number: int) -> None:

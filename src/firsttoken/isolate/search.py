@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
-from firsttoken.isolate.beliefs import Beliefs, Config, beliefs, bits_of, halves, most_telling
+from firsttoken.isolate.beliefs import Beliefs, Config, beliefs, bits_of, halves, most_telling, telling_together
 from firsttoken.model.isolation import Outcome, Purpose
 
 _ODD = (Outcome.DIFFERENT, Outcome.UNRESOLVED)
@@ -95,6 +95,37 @@ def next_step(problem: Problem, tried: Sequence[Tried]) -> Ask | Answer:
     return history.confirm(found)
 
 
+def next_steps(problem: Problem, tried: Sequence[Tried], width: int) -> tuple[Ask, ...] | Answer:
+    """Up to `width` launches to be made at once: the next one, and beside it what tells most whatever comes out of the others; where that
+    is not enough, what would be asked next if each came out as expected. Nothing beside the baseline, whose failure all else hangs on."""
+    step = next_step(problem, tried)
+    if isinstance(step, Answer):
+        return step
+    steps, assumed = [step], list(tried)
+    if step.purpose is Purpose.BASELINE:
+        return (step,)
+    while True:
+        found = step.view.beliefs
+        if step.purpose is Purpose.NARROW and found is not None and not step.view.chance:
+            more = telling_together(found, step.view.smallest, step.config, width - len(steps) + 1)[1:]
+            steps += [replace(step, config=config) for config in more]
+        if len(steps) >= width:
+            return tuple(steps)
+        assumed += [Tried(one.config, _expected(one)) for one in steps[len(assumed) - len(tried) :]]
+        following = next_step(problem, assumed)
+        if isinstance(following, Answer):
+            return tuple(steps)
+        step = following
+        steps.append(step)
+
+
+def _expected(step: Ask) -> Outcome:
+    """The likelier one of the two that a launch is made to tell apart."""
+    if step.purpose is Purpose.NARROW and step.view.beliefs is not None:
+        return Outcome.SAME if step.view.beliefs.fails(step.config) >= 0.5 else Outcome.PASSES
+    return Outcome.SAME if step.purpose is Purpose.FAILS_AGAIN else Outcome.PASSES
+
+
 @dataclass(frozen=True, slots=True)
 class _Found:
     config: Config
@@ -145,7 +176,13 @@ class _History:
                 return Ask(config=once, purpose=Purpose.REPEAT, view=View(smallest=smallest, left=4.0))
             if beyond:
                 passed = [config for config in passed if config & ~smallest == 0]
-        found = beliefs(self.problem.weights, 0, smallest, fails, passed, chance=self.chance)
+        # at once were launched some of which none lies inside another: most likely all failed by the same few settings
+        common = smallest
+        for config in () if self.chance else self.same:
+            common &= config if config & ~top == 0 else common
+        found = beliefs(self.problem.weights, 0, common, fails, passed, chance=self.chance)
+        if found is None and common != smallest:
+            found = beliefs(self.problem.weights, 0, smallest, fails, passed, chance=self.chance)
         if found is None:
             return self._split(smallest, fails, passed)
         return self._narrow(found, smallest, fails)

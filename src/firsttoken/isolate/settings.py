@@ -95,11 +95,11 @@ def weighed(settings: Sequence[Setting], phase: str | None, findings: Sequence[M
 
 
 def weights(settings: Sequence[Setting]) -> tuple[float, ...]:
-    """For the search: 1 is as likely as any other; suspects share what their evidence gives them."""
+    """For the search: 1 is as likely as any other; suspects share what their evidence gives them, so that wrong ones cost little."""
     others = max(1, len(settings) - 1)
     suspects = sum(setting.suspicion > 0 for setting in settings)
     return tuple(
-        1.0 if not setting.suspicion else max(1.0, setting.suspicion / (1 - setting.suspicion) * others / max(1, suspects) ** 0.5)
+        1.0 if not setting.suspicion else max(1.0, setting.suspicion / (1 - setting.suspicion) * others / max(1, suspects))
         for setting in settings
     )
 

@@ -303,24 +303,33 @@ class SettingRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShortcutRule:
-    """Words that make a start cheaper. `skips`: the phases that become short; one that fails in them is no case for it."""
+    """Words that make a start cheaper. `skips`: the phases of which nothing is left; one that fails in them is no case for it.
+
+    `layers`: the flag that takes JSON over config.json, for a few of the model's layers only; `shortens`: phases that take as much less.
+    `ranks`: the flag of the tensor parallel size, for two ranks."""
 
     name: str
     add: tuple[str, ...]
     skips: tuple[Phase, ...] = ()
+    shortens: tuple[Phase, ...] = ()
+    layers: str | None = None
+    ranks: str | None = None
     note: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IsolationRules:
     """`keep`: flags, `keep_fields`: options and `keep_env`: variables (whole-name regexes) that stay as they are unless the user says
-    otherwise. `env`: variables that are settings where they stand in the environment. `split`: JSON flags whose keys are settings."""
+    otherwise. `env`: variables that are settings where they stand in the environment. `split`: JSON flags whose keys are settings.
+    `alone`: flags and variables, `alone_fields`: options with which two servers cannot run side by side."""
 
     keep: tuple[str, ...] = ()
     keep_fields: tuple[str, ...] = ()
     keep_env: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
     split: tuple[str, ...] = ()
+    alone: tuple[str, ...] = ()
+    alone_fields: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

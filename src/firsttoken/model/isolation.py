@@ -24,6 +24,7 @@ class Purpose(StrEnum):
     BASELINE = "does the command fail again?"
     BAREST = "does it pass with everything changed that can be?"
     SHORTCUT = "does it fail alike with the shortcut?"
+    PLACE = "does it fail alike on these GPUs and this port?"
     NARROW = "which settings are at fault?"
     REPEAT = "does that configuration always pass?"
     FAILS_AGAIN = "does the minimal failing configuration fail again?"
@@ -86,7 +87,8 @@ class Signature:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One launch. `kept`: labels of the settings that were as the user gave them. `until`: what ended it."""
+    """One launch. `kept`: labels of the settings that were as the user gave them. `until`: what ended it. `place`: where it ran, 0 as the
+    user typed it. `together`: number of the first trial of those that ran at once."""
 
     number: int
     kept: tuple[str, ...]
@@ -101,11 +103,13 @@ class Trial:
     until: str = ""
     shortcut: str | None = None
     caches: Mapping[str, str] = field(default_factory=dict)
+    place: int = 0
+    together: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Isolation:
-    """The answer so far. `minimal_failing` and `minimal_fix` are None while they are not known.
+    """The answer so far. `minimal_failing` and `minimal_fix` are None while they are not known. `seconds`: what ran at once counts once.
 
     `verified`: what was launched again at the end and came out as said. `posterior`: the likeliest culprits with their probability.
     """
@@ -127,6 +131,7 @@ class Isolation:
     cleared: tuple[str, ...] = ()
     open: tuple[str, ...] = ()
     launches_left: float | None = None
+    parallel: int = 1
     intermittent: bool = False
     failure_rate: float | None = None
     seconds: float = 0.0

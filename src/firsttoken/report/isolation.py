@@ -2,7 +2,7 @@
 
 import difflib
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -26,6 +26,9 @@ _TITLES = {
 }
 
 
+_ENDED_BY = {"passed": ", beyond the failing phase", "alike": ", like the baseline"}
+
+
 def isolation_document(found: Isolation) -> dict[str, Any]:
     """Secrets are masked in all that came from the command."""
     return document(
@@ -44,6 +47,7 @@ def isolation_document(found: Isolation) -> dict[str, Any]:
         trials=[_trial(one, found.settings) for one in found.trials],
         launches=len(found.trials),
         launches_left=found.launches_left,
+        parallel=found.parallel,
         seconds=found.seconds,
         cost=found.cost,
         intermittent=found.intermittent,
@@ -67,7 +71,8 @@ def progress_line(found: Isolation) -> str:
     mean = found.seconds / len(found.trials) if found.trials else 0.0
     left = found.launches_left or 0.0
     price = f", about {_span(left * mean)}" if mean else ""
-    return f"{'; '.join(parts)}; about {max(1, round(left))} more launches{price}"
+    at_once = f", {found.parallel} at once" if found.parallel > 1 else ""
+    return f"{'; '.join(parts)}; about {max(1, round(left))} more launches{at_once}{price}"
 
 
 def trial_line(trial: Trial, most: int = 4) -> str:
@@ -76,7 +81,8 @@ def trial_line(trial: Trial, most: int = 4) -> str:
     more = f" and {len(changed) - most} more" if len(changed) > most else ""
     without = f"without {', '.join(changed[:most])}{more}" if changed else "unchanged"
     cut = f" (with {trial.shortcut})" if trial.shortcut else ""
-    how = trial.verdict if trial.until != "passed" else f"{trial.verdict}, beyond the failing phase"
+    cut += f" (place {trial.place})" if trial.place else ""
+    how = trial.verdict + _ENDED_BY.get(trial.until, "")
     return visible(f"trial {trial.number:<3}{trial.outcome:<11}{how}, {_span(trial.seconds)}  {without}{cut}")
 
 
@@ -126,8 +132,8 @@ def isolation_markdown(found: Isolation) -> str:
     return "\n".join(lines) + "\n"
 
 
-def plan_text(settings: Iterable[Setting], problem: str | None, launches: float) -> str:
-    """For `--dry-run`: what could be changed, and what the search would cost."""
+def plan_text(settings: Iterable[Setting], problem: str | None, launches: float, places: Sequence[Sequence[str]] = ((),)) -> str:
+    """For `--dry-run`: what could be changed, and what the search would cost. `places`: the GPUs of each place but the first."""
     rows = list(settings)
     lines = [f"{len(rows)} settings" + (f"; {problem}" if problem else "")]
     for one in rows:
@@ -135,6 +141,9 @@ def plan_text(settings: Iterable[Setting], problem: str | None, launches: float)
         kind = "remedy  " if one.remedy else "yours   "
         lines.append(visible(f"  {kind}{one.label}   ({'; '.join(map(change_text, one.changes))}){phases}"))
     lines.append("plan: 1 launch to see it fail, 1 of the barest command, then the most telling; 2 to verify")
+    for number, gpus in enumerate(places[1:], start=1):
+        where = f"CUDA_VISIBLE_DEVICES={','.join(gpus)}, and another port" if gpus else "another port"
+        lines.append(f"at once: place {number} with {where}; it has to show the failure before its launches count")
     lines.append(f"price: about {launches:.0f} launches where one setting is at fault, each until it fails or is beyond the failing phase")
     return "\n".join(lines)
 

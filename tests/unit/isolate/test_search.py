@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firsttoken.isolate.search import Answer, Ask, Problem, Tried, next_step
+from firsttoken.isolate.search import Answer, Ask, Problem, Tried, next_step, next_steps
 from firsttoken.model.isolation import Outcome, Purpose
 
 SAME, PASSES, DIFFERENT = Outcome.SAME, Outcome.PASSES, Outcome.DIFFERENT
@@ -181,3 +181,57 @@ def test_outcomes_that_make_no_sense_end_the_search_all_the_same(data: st.DataOb
     count = data.draw(st.integers(1, 5))
     table = data.draw(st.lists(st.sampled_from(Outcome), min_size=2**count, max_size=2**count))
     search(even(count), lambda config: table[config])
+
+
+def at_once(problem: Problem, target: Target, width: int) -> tuple[Answer, list[Tried], int]:
+    """The answer, all trials, and how often some were made at once."""
+    tried: list[Tried] = []
+    for rounds in range(200):
+        steps = next_steps(problem, tried, width)
+        if isinstance(steps, Answer):
+            return steps, tried, rounds
+        assert 0 < len(steps) <= width
+        tried += [Tried(step.config, target(step.config)) for step in steps]
+    raise AssertionError("no answer after 200 rounds")
+
+
+def test_one_at_once_is_the_search_one_after_the_other() -> None:
+    problem, target = even(14), needs(0b1_0000_0001)
+    answer, tried, _ = search(problem, target)
+    assert at_once(problem, target, 1)[:2] == (answer, tried)
+
+
+def test_four_at_once_take_three_rounds_behind_the_baseline_for_one_culprit_of_sixteen() -> None:
+    for culprit in range(16):
+        answer, _, rounds = at_once(even(16), needs(1 << culprit), 4)
+        assert (answer.kind, answer.failing, answer.fix) == ("found", 1 << culprit, 1 << culprit)
+        assert rounds <= 5
+
+
+def test_nothing_is_launched_beside_the_baseline() -> None:
+    steps = next_steps(even(9), [], 8)
+    assert isinstance(steps, tuple)
+    assert [step.purpose for step in steps] == [Purpose.BASELINE]
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_however_many_run_at_once_the_answer_is_minimal_and_its_fix_passes(data: st.DataObject) -> None:
+    """One or two sets of settings, each of which suffices."""
+    count = data.draw(st.integers(2, 9))
+    culprits = [sum(1 << at for at in data.draw(st.sets(st.integers(0, count - 1), min_size=1, max_size=3))) for _ in range(2)]
+    target = needs(*culprits[: data.draw(st.integers(1, 2))])
+    answer, _, _ = at_once(even(count), target, data.draw(st.integers(2, 6)))
+    assert answer.kind == "found"
+    assert answer.failing is not None
+    assert answer.fix is not None
+    assert target(answer.failing) is SAME
+    assert all(target(answer.failing & ~(1 << at)) is PASSES for at in range(count) if answer.failing >> at & 1)
+    assert target((1 << count) - 1 & ~answer.fix) is PASSES
+
+
+def test_a_failure_that_comes_and_goes_is_found_with_several_at_once_too() -> None:
+    draw = random.Random(5)
+    problem = even(8, intermittent=True, baselines=20)
+    answer, _, _ = at_once(problem, lambda config: SAME if config & 0b100 and draw.random() < 0.6 else PASSES, 4)
+    assert answer.failing == 0b100

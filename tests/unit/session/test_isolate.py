@@ -1,64 +1,17 @@
 """The shell around the search, with trials that are made up: ledger, budget, resuming, shortcuts, what a trial is taken for."""
 
-import asyncio
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
+from made_up_trials import ABOUT, BEGUN, FAILED, HUNG, READY, Killed, World, graphs_hang
 
-from firsttoken.history.runs import RunFolder
-from firsttoken.isolate.settings import Wishes
-from firsttoken.model.isolation import Isolation, Outcome, Purpose
-from firsttoken.model.result import ExitRow, PhaseRow, RankGroup, RanksRow, Result
+from firsttoken.model.isolation import Outcome, Purpose
+from firsttoken.model.result import PhaseRow, Result
 from firsttoken.model.words import Phase, Verdict
 from firsttoken.report.isolation import isolation_document, isolation_markdown, isolation_text
 from firsttoken.session.isolating import ledger as isolate_ledger
-from firsttoken.session.isolating.command import read
-from firsttoken.session.isolating.isolate import Isolating, Options
 from firsttoken.session.isolating.ledger import Ledger
-from firsttoken.session.isolating.trial import Ran
-from firsttoken.session.launch import Asked
-
-COMMAND = (
-    "firsttoken", "rehearse", "--port", "0", "--graphs", "--speculative", "draft", "--attention-backend", "fast", "--shards", "2",
-    "--api-key", "secret-word-17",
-)  # fmt: skip
-ABOUT = {"cwd": "/"}
-Judge = Callable[[tuple[str, ...]], Result]
-
-
-class Killed(BaseException):
-    """Our own process is gone."""
-
-
-@dataclass
-class World:
-    """Answers each launch by its command line. `dies_at`: the number of the launch in which we are killed."""
-
-    tmp: Path
-    judge: Judge
-    dies_at: int | None = None
-    launched: list[tuple[str, ...]] = field(default_factory=list)
-    beyond: list[Phase | None] = field(default_factory=list)
-    until: str = "decided"
-
-    async def run_trial(self, asked: Asked, *, beyond: Phase | None, started: Callable[[RunFolder], None], **_: Any) -> Ran:
-        self.launched.append(asked.argv)
-        self.beyond.append(beyond)
-        folder = RunFolder(self.tmp / f"run-{len(self.launched)}")
-        started(folder)
-        if len(self.launched) == self.dies_at:
-            raise Killed
-        return Ran(result=self.judge(asked.argv), until=self.until, seconds=2.0, folder=folder)
-
-    def isolate(self, ledger: Ledger, **options: Any) -> Isolation:
-        asked = read(COMMAND, Wishes(), gpus=False)
-        isolating = Isolating(read=asked, options=Options(**options), ledger=ledger)
-        isolating.run_trial = self.run_trial
-        return asyncio.run(isolating.run())
 
 
 @pytest.fixture(autouse=True)
@@ -73,16 +26,6 @@ def ledger() -> Ledger:
     made = isolate_ledger.create("rehearsal")
     made.begin(("masked",), ABOUT)
     return made
-
-
-PLACES = RanksRow(groups=(RankGroup(ranks=(0,), where="wait"),))
-HUNG = Result(verdict=Verdict.HUNG, phase=Phase.GRAPH_CAPTURE, reason="rank 1 is behind", ranks=PLACES)
-READY = Result(verdict=Verdict.READY, phase=Phase.FIRST_TOKEN, reason="a token came")
-FAILED = Result(verdict=Verdict.FAILED, phase=Phase.CONFIG, reason="ValueError: no", exit=ExitRow(code=1))
-
-
-def graphs_hang(argv: tuple[str, ...]) -> Result:
-    return READY if "--no-graphs" in argv else HUNG
 
 
 def test_the_answer_names_the_setting_the_fix_and_a_command_that_reproduces(tmp_path: Path, ledger: Ledger) -> None:
@@ -132,12 +75,12 @@ def test_only_the_same_command_with_the_same_wishes_is_gone_on_with(ledger: Ledg
 
 
 def test_a_torn_last_line_costs_that_line_only(ledger: Ledger) -> None:
-    ledger.launch(1, "run-1", (), "p", None)
+    ledger.launch(BEGUN, "run-1")
     with (ledger.folder / "ledger.jsonl").open("ab") as file:
         file.write(b'{"kind": "trial", "trial": {"num')
     opened = Ledger.open(ledger.folder)
-    assert opened.unfinished is not None
-    opened.broke_off()
+    assert [trial.run for trial in opened.unfinished.values()] == ["run-1"]
+    opened.broke_off(1)
     assert Ledger.open(ledger.folder).broken == 1
 
 

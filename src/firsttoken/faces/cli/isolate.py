@@ -26,7 +26,8 @@ from firsttoken.report.isolation import isolation_document, isolation_markdown, 
 if TYPE_CHECKING:
     from firsttoken.session.follow import Follower
     from firsttoken.session.isolating.command import Read
-    from firsttoken.session.isolating.isolate import Options
+    from firsttoken.session.isolating.options import Options
+    from firsttoken.session.isolating.places import Place
 
 _FOUND, _NOT_FOUND, _REFUSED = 0, 1, 3
 _CANNOT_CREATE = 73
@@ -85,6 +86,9 @@ class Amount(click.ParamType):  # type: ignore[type-arg]  # generic in late vers
     "--certainty", type=Amount(most=0.999), default=0.95, show_default=True, metavar="P", help="How certain, with --intermittent."
 )
 @click.option("--no-shortcuts", is_flag=True, help="No cheaper variants (dummy weights) while searching.")
+@click.option(
+    "--parallel", type=Count(), default=1, show_default=True, metavar="N", help="Launches at once, each on GPUs and a port of its own."
+)
 @click.option("--share", is_flag=True, help="Go on although others work on the same GPUs.")
 @click.option("--fresh", is_flag=True, help="Begin anew, where an earlier search for this command broke off.")
 @click.option(
@@ -110,6 +114,7 @@ def command(
     intermittent: bool,
     certainty: float,
     no_shortcuts: bool,
+    parallel: int,
     share: bool,
     fresh: bool,
     markdown: Path | None,
@@ -125,7 +130,7 @@ def command(
     """
     from firsttoken.isolate.settings import Wishes
     from firsttoken.session.isolating.command import read
-    from firsttoken.session.isolating.isolate import Options
+    from firsttoken.session.isolating.options import Options
 
     if not argv:
         raise click.UsageError("there is no command to launch. Put it behind `--`: firsttoken isolate -- vllm serve MODEL")
@@ -145,14 +150,15 @@ def command(
         wishes=wishes, policy=patience(Policy()), budget=most, max_time=max_time, price=price, max_cost=max_cost, trial_time=trial_time,
         intermittent=intermittent, certainty=certainty, share=share, shortcuts=not no_shortcuts, mark=not no_mark, api_key_env=api_key_env,
     )  # fmt: skip
+    at_once = _places(asked, parallel)
     if dry_run and as_json:
         raise click.UsageError("--dry-run tells the plan as text; it has no --json")
     if dry_run:
-        click.echo(plan_text(asked.settings, asked.not_read, 4 + len(asked.settings).bit_length()))
+        click.echo(plan_text(asked.settings, asked.not_read, 4 + len(asked.settings).bit_length(), [place.gpus for place in at_once]))
         return _FOUND
     if not asked.settings:
         give_up(f"there is nothing to change in this command: {asked.not_read or 'it has no settings'}. Offer some with --try or --try-env")
-    found = _isolate(asked, options, fresh, as_json)
+    found = _isolate(asked, options, at_once, fresh, as_json)
     if markdown is not None:
         try:
             write_out(markdown, isolation_markdown(found))
@@ -163,7 +169,18 @@ def command(
     return found.refused_with or {"found": _FOUND, "interrupted": INTERRUPTED, "refused": _REFUSED}.get(found.state, _NOT_FOUND)
 
 
-def _isolate(asked: "Read", options: "Options", fresh: bool, as_json: bool) -> Isolation:
+def _places(asked: "Read", parallel: int) -> "tuple[Place, ...]":
+    from firsttoken.session.isolating.places import NoPlaces, places
+
+    if not parallel:
+        raise click.UsageError("--parallel 0 leaves no launch; 1 is one after the other")
+    try:
+        return places(asked, parallel)
+    except NoPlaces as error:
+        raise click.UsageError(f"--parallel {parallel}: {error}") from error
+
+
+def _isolate(asked: "Read", options: "Options", at_once: "tuple[Place, ...]", fresh: bool, as_json: bool) -> Isolation:
     from firsttoken.session.isolating.isolate import Isolating
 
     words = Outlet(2)
@@ -181,7 +198,7 @@ def _isolate(asked: "Read", options: "Options", fresh: bool, as_json: bool) -> I
             said(asked.not_read)
         if again:
             said(f"going on with {ledger.name}: {len(ledger.trials)} launches are known already (--fresh begins anew)")
-        isolating = Isolating(read=asked, options=options, ledger=ledger, watch=watch)
+        isolating = Isolating(read=asked, options=options, ledger=ledger, places=at_once, watch=watch)
         teller = _Teller(said, told=len(ledger.trials) if again else 0)
         isolating.changed = teller.changed
         with _interruptible() as stopping:

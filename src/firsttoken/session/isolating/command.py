@@ -1,14 +1,18 @@
 """Reads a command for isolation: its plan, its settings, and what of the profile's knowledge holds for it on this machine."""
 
+import contextlib
+import json
 import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from firsttoken.isolate.settings import Command, Wishes, settings_of, without_effect
+from firsttoken.isolate.shortcuts import Shortcut, shortcuts_of
 from firsttoken.knowledge.load import generic, profiles
-from firsttoken.knowledge.profile import CacheFolder, IsolationRules, Profile, SettingRule, ShortcutRule
+from firsttoken.knowledge.profile import CacheFolder, IsolationRules, Profile, SettingRule
 from firsttoken.model.isolation import Given, Setting
 from firsttoken.model.plan import Plan
 from firsttoken.plan import rules as conditions
@@ -19,6 +23,8 @@ from firsttoken.plan.options import given
 from firsttoken.session.planning import local_world, plan_of, working_folder
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.S)
+_MOST_OF_A_CONFIG = 4 << 20
+"""bytes"""
 _DEVICES = ("nvidia0", "kfd", "davinci0")
 
 
@@ -29,11 +35,14 @@ class Read:
     command: Command
     plan: Plan
     settings: tuple[Setting, ...]
-    shortcuts: tuple[ShortcutRule, ...] = ()
+    shortcuts: tuple[Shortcut, ...] = ()
     caches: tuple[CacheFolder, ...] = ()
     not_read: str | None = None
     idle_wishes: tuple[str, ...] = ()
     """what the user asked for and this command has nothing of"""
+    port_flag: str | None = None
+    alone: tuple[str, ...] = ()
+    """flags and variables with which no second server can run beside the first"""
 
 
 def read(argv: Sequence[str], wishes: Wishes, *, gpus: bool | None = None) -> Read:
@@ -67,10 +76,12 @@ def read(argv: Sequence[str], wishes: Wishes, *, gpus: bool | None = None) -> Re
         command=command,
         plan=plan,
         settings=settings_of(command, _merged(profile), groups, wishes),
-        shortcuts=profile.shortcuts if first is not None else (),
+        shortcuts=shortcuts_of(profile.shortcuts, _model_config(plan), plan.sizes, flags) if first is not None else (),
         caches=(*profile.check.caches, *generic().check.caches),
         not_read=why,
         idle_wishes=without_effect(command, groups, wishes) if why is None else (),
+        port_flag=next((option.flags[0] for option in profile.options if option.field == "port" and option.flags), None),
+        alone=_alone(command, _merged(profile)),
     )
 
 
@@ -101,7 +112,25 @@ def _merged(profile: Profile) -> IsolationRules:
         keep_env=(*own.keep_env, *common.keep_env),
         env=(*own.env, *common.env),
         split=(*own.split, *common.split),
+        alone=(*own.alone, *common.alone),
+        alone_fields=(*own.alone_fields, *common.alone_fields),
     )
+
+
+def _model_config(plan: Plan) -> dict[str, Any] | None:
+    """config.json of a model on this machine; None where there is none that can be read."""
+    for place in plan.weight_files:
+        with contextlib.suppress(OSError, ValueError, RecursionError):
+            found = json.loads((Path(place) / "config.json").read_bytes()[:_MOST_OF_A_CONFIG])
+            if isinstance(found, dict):
+                return found
+    return None
+
+
+def _alone(command: Command, rules: IsolationRules) -> tuple[str, ...]:
+    variables = {*command.assigned, *command.environment}
+    flags = (one.name for one in command.given if one.name in rules.alone or one.field in rules.alone_fields)
+    return (*dict.fromkeys(flags), *(name for name in rules.alone if name in variables))
 
 
 def _words_ahead(argv: Sequence[str]) -> int:

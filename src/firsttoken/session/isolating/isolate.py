@@ -2,8 +2,12 @@
 
 The search is a pure function of the trials, and the trials stand in a ledger. So this shell only asks for the next step, carries it out,
 writes it down, and keeps the promises of the way: within budget, alone on its port and GPUs, nothing left between two trials.
+
+With several places some trials run at once. Each place has to show the failure before its trials count, and what is verified is verified
+at home: on the command as it was typed.
 """
 
+import asyncio
 import contextlib
 import shlex
 from collections.abc import Awaitable, Callable, Sequence
@@ -16,13 +20,10 @@ from firsttoken.history.runs import RunFolder, home
 from firsttoken.isolate.answer import posterior, reason, standing, verified
 from firsttoken.isolate.beliefs import Config
 from firsttoken.isolate.edit import edited
-from firsttoken.isolate.search import Answer, Ask, Problem, Tried, next_step
-from firsttoken.isolate.settings import Wishes, weighed, weights
+from firsttoken.isolate.search import Answer, Ask, Problem, Tried, next_steps
+from firsttoken.isolate.settings import weighed, weights
 from firsttoken.isolate.signature import compare, signature
-from firsttoken.judge.advance import advance, initial
-from firsttoken.judge.outcome import result as judged
 from firsttoken.model.isolation import Isolation, Outcome, Purpose, Setting, Trial
-from firsttoken.model.plan import Policy
 from firsttoken.model.redact import mask_argv
 from firsttoken.model.result import Result
 from firsttoken.model.words import Phase, Verdict
@@ -31,37 +32,21 @@ from firsttoken.session.follow import Follower
 from firsttoken.session.isolating.command import Read, warm
 from firsttoken.session.isolating.guard import Guard
 from firsttoken.session.isolating.ledger import Ledger
-from firsttoken.session.isolating.trial import Ran, StillThere, ended_phase, run_trial
+from firsttoken.session.isolating.options import Options
+from firsttoken.session.isolating.places import Place, free_ports
+from firsttoken.session.isolating.trial import Ran, StillThere, decided_before_the_stop, ended_phase, run_trial
 from firsttoken.session.launch import Asked, LaunchRefused
 from firsttoken.session.planning import OBSERVER, plan_of
 from firsttoken.session.tend import stop
 
 _WORTH_A_SHORTCUT = 30.0
-"""Seconds that the phases it makes short took of the baseline, at least, and a quarter of all."""
+"""Seconds that it saves of the baseline, at least, and a quarter of all."""
+_SHORTCUTS = 2
+"""that are tried; each that does not fail alike has cost a launch"""
 _TO_READY = (Purpose.BASELINE, Purpose.SHORTCUT, Purpose.FAILS_AGAIN, Purpose.FIX)
 _REAL = (Purpose.BASELINE, Purpose.FAILS_AGAIN, Purpose.FIX)
-_DECIDED = (Verdict.HUNG, Verdict.FAILED, Verdict.CRASHED, Verdict.UNSERVING, Verdict.READY)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """`budget`: launches; `max_time`: seconds of trials; `price` an hour and `max_cost` in the user's own money. `trial_time`: seconds
-    after which a start that neither fails nor gets through is left undecided. `share`: trials may disturb other servers' GPUs.
-    `shortcuts`: cheap variants of trials may be used where they pay."""
-
-    wishes: Wishes = field(default_factory=Wishes)
-    policy: Policy = field(default_factory=Policy)
-    budget: int = 30
-    max_time: float | None = None
-    price: float | None = None
-    max_cost: float | None = None
-    trial_time: float = 3600.0
-    intermittent: bool = False
-    certainty: float = 0.95
-    share: bool = False
-    shortcuts: bool = True
-    mark: bool = True
-    api_key_env: str | None = None
+_BESIDE = (Purpose.SHORTCUT, Purpose.PLACE)
+"""They tell about the way, not about the settings."""
 
 
 @dataclass(slots=True)
@@ -71,6 +56,7 @@ class Isolating:
     read: Read
     options: Options
     ledger: Ledger
+    places: tuple[Place, ...] = (Place(),)
     changed: Callable[[Isolation], None] = lambda _: None
     watch: Callable[[Follower], contextlib.AbstractContextManager[object]] = lambda _: contextlib.nullcontext()
     interrupted: Callable[[], bool] = lambda: False
@@ -83,11 +69,11 @@ class Isolating:
         """The answer, or what is known when the budget is spent, somebody would be disturbed, or we are interrupted."""
         await self._mend()
         while True:
-            step = self.step()
-            found = self.isolation(step)
+            steps = self.steps()
+            found = self.isolation(steps)
             self.changed(found)
-            if isinstance(step, Answer):
-                self.ledger.end(step.kind)
+            if isinstance(steps, Answer):
+                self.ledger.end(steps.kind)
                 return found
             why = self._spent()
             if why is not None:
@@ -98,23 +84,23 @@ class Isolating:
             if objection is not None:
                 return replace(found, state="refused", reason=objection[0], next=objection[1])
             try:
-                await self._try(step)
+                await self._try_at_once(self._placed(steps))
             except StillThere as error:
-                return replace(self.isolation(self.step()), state="stopped", reason=str(error), next=("firsttoken cleanup", self._again()))
+                return replace(self.isolation(self.steps()), state="stopped", reason=str(error), next=("firsttoken cleanup", self._again()))
             except LaunchRefused as error:
                 return replace(found, state="refused", reason=str(error), refused_with=error.code)
 
-    def step(self) -> Ask | Answer:
-        """The next one by the trials so far."""
+    def steps(self) -> tuple[Ask, ...] | Answer:
+        """The next launches by the trials so far, as many as can be made at once."""
         if self._baseline() is not None and self.ledger.suspects is None:
             self._suspect()
-        step = next_step(self._problem(), self._tried())
-        shortcut = self._worth_trying() if isinstance(step, Ask) and step.purpose is Purpose.BAREST else None
-        if shortcut is not None and isinstance(step, Ask):
+        steps = next_steps(self._problem(), self._tried(), self._width())
+        shortcut = self._worth_trying() if isinstance(steps, tuple) and steps[0].purpose is Purpose.BAREST else None
+        if shortcut is not None and isinstance(steps, tuple):
             self._shortcut = shortcut
-            return replace(step, config=self._problem().full, purpose=Purpose.SHORTCUT)
+            return (replace(steps[0], config=self._problem().full, purpose=Purpose.SHORTCUT),)
         self._shortcut = self._confirmed_shortcut()
-        return step
+        return steps
 
     def settings(self) -> tuple[Setting, ...]:
         """In the order of the search: before the baseline has failed all, afterwards those that it left over."""
@@ -124,19 +110,19 @@ class Isolating:
         known = {setting.label: setting for setting in self.read.settings}
         return tuple(replace(known[label], suspicion=share, because=why) for label, (share, why) in suspects.items() if label in known)
 
-    def command(self, config: Config, shortcut: str | None = None) -> tuple[str, ...]:
-        """The real command of a configuration."""
+    def command(self, config: Config, shortcut: str | None = None, moved: tuple[Setting, ...] = ()) -> tuple[str, ...]:
+        """The real command of a configuration. `moved`: what another place than home changes."""
         rule = next((one for one in self.read.shortcuts if one.name == shortcut), None)
-        return edited(self.read.command, self._changed(config), rule.add if rule is not None else ())
+        return edited(self.read.command, (*self._changed(config), *moved), rule.add if rule is not None else ())
 
-    def isolation(self, step: Ask | Answer) -> Isolation:
-        settings, view = self.settings(), step.view
-        answer = step if isinstance(step, Answer) else None
+    def isolation(self, steps: tuple[Ask, ...] | Answer) -> Isolation:
+        answer = steps if isinstance(steps, Answer) else None
+        settings, view = self.settings(), (steps if isinstance(steps, Answer) else steps[0]).view
         failing = answer.failing if answer is not None else None
         fix = answer.fix if answer is not None else None
         guilty, cleared, open_ = standing(settings, view, failing)
         trials = tuple(self.ledger.trials)
-        seconds = sum(trial.seconds for trial in trials)
+        seconds = self._seconds()
         base, plan = self._baseline_result(), self.read.plan
         return Isolation(
             name=self.ledger.name,
@@ -156,6 +142,7 @@ class Isolating:
             cleared=cleared,
             open=open_,
             launches_left=0.0 if answer is not None else view.left,
+            parallel=self._width(),
             intermittent=view.chance,
             failure_rate=(view.fails + 1) / (view.fails + view.lucky + 2) if view.chance else None,
             seconds=seconds,
@@ -166,16 +153,51 @@ class Isolating:
             folder=str(self.ledger.folder),
         )
 
-    async def _try(self, step: Ask) -> None:
-        shortcut = self._shortcut if step.purpose not in _REAL else None
-        argv = self.command(step.config, shortcut)
+    def _width(self) -> int:
+        return 1 + sum(self._shown(place) is Outcome.SAME for place in self.places[1:])
+
+    def _shown(self, place: Place) -> Outcome | None:
+        """What came out of the whole command in a place other than home; None where it was not tried there."""
+        return next((one.outcome for one in self.ledger.trials if one.purpose is Purpose.PLACE and one.place == place.number), None)
+
+    def _placed(self, steps: tuple[Ask, ...]) -> list[tuple[Ask, Place]]:
+        """What only the command as it was typed can tell runs at home, one after the other. A place that is new shows the failure first."""
+        home, *others = self.places
+        first = next((one for one in steps if one.purpose in _REAL), steps[0])
+        rest = iter([one for one in steps if one is not first and one.purpose not in _REAL])
+        placed = [(first, home)]
+        for place in others:
+            if self._shown(place) is None:
+                placed.append((Ask(config=self._problem().full, purpose=Purpose.PLACE), place))
+            elif self._shown(place) is Outcome.SAME and (step := next(rest, None)) is not None:
+                placed.append((step, place))
+        return placed[: max(1, self.options.budget - len(self.ledger.trials) - self.ledger.broken)]
+
+    async def _try_at_once(self, placed: Sequence[tuple[Ask, Place]]) -> None:
+        """All end before the first error of one of them is raised."""
+        first = len(self.ledger.trials) + self.ledger.broken + 1
+        ports = free_ports([place for _, place in placed], self.read.plan.endpoint.host) if len(placed) > 1 else [0]
+        tasks: list[asyncio.Future[None]] = []
+        for offset, (step, place) in enumerate(placed):
+            home = tasks[0] if tasks and step.purpose is Purpose.PLACE else None
+            tasks.append(asyncio.ensure_future(self._try(step, place, ports[offset], first, first + offset, home)))
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        for error in outcomes:
+            if error is not None:
+                raise error
+        await self._guard.memory_is_back()
+
+    async def _try(self, step: Ask, place: Place, port: int, first: int, number: int, home: "asyncio.Future[None] | None") -> None:
+        """`home`: the baseline that this trial is compared with, still running."""
+        shortcut = self._shortcut if step.purpose not in (*_REAL, Purpose.PLACE) else None
+        moved = place.moved(self.read, port if self.read.plan.endpoint.port else None)
+        argv = self.command(step.config, shortcut, moved)
         base = self._baseline()
         beyond = None
         if base is not None and base.signature is not None and step.purpose not in _TO_READY:
             beyond = ended_phase(Verdict(base.verdict), Phase(base.signature.phase) if base.signature.phase else None)
-        trial = self._begun(
-            len(self.ledger.trials) + self.ledger.broken + 1, step.purpose, [one.label for one in self._changed(step.config)], shortcut
-        )
+        changed = [one.label for one in self._changed(step.config)]
+        trial = replace(self._begun(number, step.purpose, changed, shortcut), place=place.number, together=first)
         asked = Asked(
             argv=argv,
             plan=plan_of(argv),
@@ -189,10 +211,11 @@ class Isolating:
             ran = await self.run_trial(
                 asked,
                 beyond=beyond,
+                alike=base.signature if base is not None else None,
                 seconds=min(self.options.trial_time, self._time_left()),
-                started=lambda run: self.ledger.launch(trial.number, run.name, trial.changed, trial.purpose, shortcut),
+                started=lambda run: self.ledger.launch(trial, run.name),
                 interrupted=self.interrupted,
-                watch=self.watch,
+                watch=self.watch if not place.number else lambda _: contextlib.nullcontext(),
             )
         except LaunchRefused as error:
             if base is None:
@@ -200,11 +223,12 @@ class Isolating:
             self.ledger.trial(replace(trial, outcome=Outcome.DIFFERENT, verdict="refused", reason=str(error)))
             return
         if ran.until == "interrupted":
-            self.ledger.broke_off()
+            self.ledger.broke_off(number)
             return
+        if home is not None:
+            await asyncio.wait([home])
         seconds = round(ran.seconds, 2)
         self.ledger.trial(self._ended(replace(trial, until=ran.until, seconds=seconds, run=ran.folder.name), ran.result))
-        await self._guard.memory_is_back()
 
     def _begun(self, number: int, purpose: Purpose, changed: Sequence[str], shortcut: str | None) -> Trial:
         """What is known of a trial before it is launched."""
@@ -228,26 +252,23 @@ class Isolating:
             return replace(trial, outcome=Outcome.PASSES, reason=f"beyond the failing phase and moving: {result.reason}")
         if result.verdict is Verdict.READY:
             return replace(trial, outcome=Outcome.PASSES)
-        told = signature(result) if trial.until == "decided" else None
+        told = signature(result) if trial.until in ("decided", "alike") else None
         if base is not None and base.signature is not None:
             return replace(trial, outcome=compare(base.signature, told), signature=told)
         return replace(trial, outcome=Outcome.SAME if told is not None else Outcome.UNRESOLVED, signature=told)
 
     async def _mend(self) -> None:
-        """A launch that an earlier process of ours did not see to its end: nothing of it may be left, and what it had decided counts."""
-        row = self.ledger.unfinished
-        if row is None:
-            return
-        folder = RunFolder(home() / "runs" / str(row.get("run")))
-        if folder.path.is_dir():
-            await stop(folder, force=True, max_wait=60.0)
-            result = _decided_before_the_stop(folder)
-            if result is not None:
-                trial = self._begun(int(row["number"]), Purpose(row["purpose"]), row["changed"], row.get("shortcut"))
-                trial = replace(trial, until="decided", seconds=result.elapsed_s or 0.0, run=folder.name, caches={})
-                self.ledger.trial(self._ended(trial, result))
-                return
-        self.ledger.broke_off()
+        """Launches that an earlier process of ours did not see to their end: nothing of them may be left; what they had decided counts."""
+        for trial in list(self.ledger.unfinished.values()):
+            folder = RunFolder(home() / "runs" / str(trial.run))
+            result = None
+            if folder.path.is_dir():
+                await stop(folder, force=True, max_wait=60.0)
+                result = decided_before_the_stop(folder)
+            if result is None:
+                self.ledger.broke_off(trial.number)
+            else:
+                self.ledger.trial(self._ended(replace(trial, until="decided", seconds=result.elapsed_s or 0.0), result))
 
     def _suspect(self) -> None:
         base, result = self._baseline(), self._baseline_result()
@@ -266,7 +287,7 @@ class Isolating:
 
     def _tried(self) -> list[Tried]:
         """What counts: trials with a shortcut do until the real command says otherwise."""
-        trials = [trial for trial in self.ledger.trials if trial.purpose is not Purpose.SHORTCUT]
+        trials = [trial for trial in self.ledger.trials if trial.purpose not in _BESIDE]
         real = {self._config(trial): trial.outcome for trial in trials if trial.shortcut is None}
         wrong = any(real.get(self._config(trial), trial.outcome) is not trial.outcome for trial in trials if trial.shortcut is not None)
         return [
@@ -278,8 +299,8 @@ class Isolating:
     def _confirmed_shortcut(self) -> str | None:
         """The one with which the whole command was seen to fail alike, and that nothing has contradicted since."""
         found = next((one.shortcut for one in self.ledger.trials if one.purpose is Purpose.SHORTCUT and one.outcome is Outcome.SAME), None)
-        used = any(trial.shortcut == found for trial in self.ledger.trials if trial.purpose is not Purpose.SHORTCUT)
-        counted = len(self._tried()) == sum(trial.purpose is not Purpose.SHORTCUT for trial in self.ledger.trials)
+        used = any(trial.shortcut == found for trial in self.ledger.trials if trial.purpose not in _BESIDE)
+        counted = len(self._tried()) == sum(trial.purpose not in _BESIDE for trial in self.ledger.trials)
         return found if not used or counted else None
 
     def _worth_trying(self) -> str | None:
@@ -289,18 +310,20 @@ class Isolating:
             return None
         order = list(self.read.plan.phases)
         tried = {trial.shortcut for trial in self.ledger.trials if trial.purpose is Purpose.SHORTCUT}
-        for rule in self.read.shortcuts:
-            took = sum(row.seconds or 0.0 for row in result.phases if row.name in rule.skips)
-            at = order.index(Phase(base.signature.phase)) if base.signature.phase in order else 0
-            behind = all(order.index(phase) < at for phase in rule.skips if phase in order)
-            if rule.name not in tried and behind and took >= max(_WORTH_A_SHORTCUT, 0.25 * base.seconds):
-                return rule.name
+        if len(tried) >= _SHORTCUTS:
+            return None
+        took: dict[str, float] = {row.name: row.seconds or 0.0 for row in result.phases}
+        at = order.index(Phase(base.signature.phase)) if base.signature.phase in order else 0
+        for one in self.read.shortcuts:
+            behind = all(order.index(Phase(phase)) < at for phase in one.skips if phase in order)
+            if one.name not in tried and behind and one.saves(took) >= max(_WORTH_A_SHORTCUT, 0.25 * base.seconds):
+                return one.name
         return None
 
     def _baseline(self) -> Trial | None:
         """The first launch of the unchanged command that failed."""
         for trial in self.ledger.trials:
-            if not trial.changed and trial.shortcut is None and trial.outcome is Outcome.SAME:
+            if not trial.changed and trial.shortcut is None and not trial.place and trial.outcome is Outcome.SAME:
                 return trial
         return None
 
@@ -335,12 +358,19 @@ class Isolating:
     def _cost(self, seconds: float) -> float | None:
         return round(self.options.price * seconds / 3600, 2) if self.options.price is not None else None
 
+    def _seconds(self) -> float:
+        """Of the trials; those that ran at once count once."""
+        rounds: dict[int, float] = {}
+        for trial in self.ledger.trials:
+            first = trial.together or trial.number
+            rounds[first] = max(rounds.get(first, 0.0), trial.seconds)
+        return sum(rounds.values())
+
     def _time_left(self) -> float:
-        spent = sum(trial.seconds for trial in self.ledger.trials)
-        return float("inf") if self.options.max_time is None else max(1.0, self.options.max_time - spent)
+        return float("inf") if self.options.max_time is None else max(1.0, self.options.max_time - self._seconds())
 
     def _spent(self) -> str | None:
-        launches, seconds = len(self.ledger.trials) + self.ledger.broken, sum(trial.seconds for trial in self.ledger.trials)
+        launches, seconds = len(self.ledger.trials) + self.ledger.broken, self._seconds()
         cost, most = self._cost(seconds), self.options.max_cost
         if launches >= self.options.budget:
             return f"the budget of {self.options.budget} launches is spent"
@@ -350,12 +380,3 @@ class Isolating:
 
     def _again(self) -> str:
         return "give the same command again: it goes on from here (--budget and --max-time may be raised)"
-
-
-def _decided_before_the_stop(folder: RunFolder) -> Result | None:
-    state = initial()
-    for event in folder.events():
-        state = advance(state, event)
-    if state.before_stop is not None:
-        state = replace(state, decision=state.before_stop)
-    return judged(state, str(folder.path)) if state.decision.verdict in _DECIDED else None

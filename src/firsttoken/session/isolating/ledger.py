@@ -9,7 +9,7 @@ import os
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,14 @@ _FILE = "ledger.jsonl"
 
 @dataclass(slots=True)
 class Ledger:
-    """`unfinished`: the launch that has no trial, as it was written: whoever made it was killed. `broken`: how many of those there were."""
+    """`unfinished`: the launches that have no trial, as they were written, by number: whoever made them was killed. `broken`: how many of
+    those there were."""
 
     folder: Path
     begun: dict[str, Any] = field(default_factory=dict)
     trials: list[Trial] = field(default_factory=list)
     suspects: dict[str, tuple[float, str]] | None = None
-    unfinished: dict[str, Any] | None = None
+    unfinished: dict[int, Trial] = field(default_factory=dict)
     broken: int = 0
     ended: str | None = None
     _held: int | None = None
@@ -76,11 +77,12 @@ class Ledger:
         """The settings that the search is about, in its order, once the baseline has failed."""
         self._add({"kind": "suspects", "settings": [[one.label, one.suspicion, one.because] for one in settings]})
 
-    def launch(self, number: int, run: str, changed: Sequence[str], purpose: str, shortcut: str | None) -> None:
-        self._add({"kind": "launch", "number": number, "run": run, "changed": list(changed), "purpose": purpose, "shortcut": shortcut})
+    def launch(self, trial: Trial, run: str) -> None:
+        """Before anything has come out of it."""
+        self._add({"kind": "launch", "number": trial.number, "trial": msgspec.to_builtins(replace(trial, run=run))})
 
-    def broke_off(self) -> None:
-        self._add({"kind": "broken"})
+    def broke_off(self, number: int) -> None:
+        self._add({"kind": "broken", "number": number})
 
     def trial(self, trial: Trial) -> None:
         self._add({"kind": "trial", "trial": msgspec.to_builtins(trial)})
@@ -108,12 +110,14 @@ class Ledger:
                 case "suspects":
                     self.suspects = {str(label): (float(share), str(why)) for label, share, why in row["settings"]}
                 case "launch":
-                    self.unfinished = row
+                    self.unfinished[int(row["number"])] = msgspec.convert(row["trial"], Trial)
                 case "broken":
-                    self.unfinished, self.broken = None, self.broken + 1
+                    self.unfinished.pop(int(row["number"]), None)
+                    self.broken += 1
                 case "trial":
-                    self.trials.append(msgspec.convert(row["trial"], Trial))
-                    self.unfinished = None
+                    trial = msgspec.convert(row["trial"], Trial)
+                    self.trials.append(trial)
+                    self.unfinished.pop(trial.number, None)
                 case "end":
                     self.ended = str(row["state"])
                 case _:

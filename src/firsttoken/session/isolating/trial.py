@@ -1,7 +1,8 @@
 """One trial: a launch through the same keeper, observer and judge as any run, ended as soon as it has told what was asked.
 
-It is stopped when the phase in which the baseline failed lies behind it and work goes on, when a hang is proven, or when its time is over;
-then nothing of it is left: no process, and the port is free. Should we die, its keeper ends it (`on_observer_death="stop"`).
+It is stopped when the phase in which the baseline failed lies behind it and work goes on, when a hang is proven, when it stands just where
+the baseline stood until our patience was over, or when its time is over; then nothing of it is left: no process, and the port is free.
+Should we die, its keeper ends it (`on_observer_death="stop"`).
 """
 
 import asyncio
@@ -10,12 +11,16 @@ import errno
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from firsttoken.history.runs import RunFolder
+from firsttoken.isolate.signature import signature
+from firsttoken.judge.advance import advance, initial
+from firsttoken.judge.outcome import result as judged
 from firsttoken.judge.state import State
 from firsttoken.launch.cleanup import find_left
 from firsttoken.model.events import Event
+from firsttoken.model.isolation import Signature
 from firsttoken.model.plan import Plan
 from firsttoken.model.result import Result
 from firsttoken.model.words import Phase, Verdict
@@ -27,6 +32,8 @@ from firsttoken.session.tend import stop
 _SETTLE = 5.0
 """Seconds that a start must be beyond the failing phase, still moving: a hang may move to the next phase with the settings."""
 _MOVING = 2.0
+_ALIKE_FOR = 12.0
+"""Seconds that it stands like the baseline, which stood there for as long as anybody had patience with a start that nothing explained."""
 _POLITE, _FIRM = 4.0, 60.0
 """Seconds until a trial's server is killed, and until one that cannot be killed is given up."""
 _LAST_WORDS = 15.0
@@ -34,6 +41,7 @@ _LAST_WORDS = 15.0
 _LEAVES = 10.0
 """Seconds in which keeper and observer leave when the server has ended."""
 _PORT_FREE = 60.0
+_DECIDED = (Verdict.HUNG, Verdict.FAILED, Verdict.CRASHED, Verdict.UNSERVING, Verdict.READY)
 
 
 class StillThere(Exception):
@@ -42,7 +50,7 @@ class StillThere(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """`until`: what ended it: decided, passed, time or interrupted."""
+    """`until`: what ended it: decided, alike, passed, time or interrupted."""
 
     result: Result
     until: str
@@ -54,13 +62,15 @@ async def run_trial(
     asked: Asked,
     *,
     beyond: Phase | None,
+    alike: Signature | None,
     seconds: float,
     started: Callable[[RunFolder], None],
     interrupted: Callable[[], bool],
     watch: Callable[[Follower], contextlib.AbstractContextManager[object]],
 ) -> Ran:
-    """`beyond`: the phase to be passed; None: only a decision ends it. `started` gets the run's folder at once; `watch` may show the
-    follower; `interrupted` is looked at with each event, of which there is one a second at least.
+    """`beyond`: the phase to be passed; None: only a decision ends it. `alike`: how the baseline failed, None before it did. `started` gets
+    the run's folder at once; `watch` may show the follower; `interrupted` is looked at with each event, of which there is one a second at
+    least.
 
     LaunchRefused and OSError as in `launch`; StillThere where something does not end.
     """
@@ -68,18 +78,19 @@ async def run_trial(
     folder, keeper = launch(asked)
     try:
         started(folder)
-        passed = _Passed(beyond)
+        passed, stands = _Passed(beyond), _Stands(alike)
         follower = Follower(folder=folder, hello="face", patience=lambda _: asked.policy)
 
         def look(_: Event) -> None:
-            if interrupted() or passed.by(follower.state):
+            if interrupted() or passed.by(follower.state) or stands.alike(follower):
                 follower.stream.until = 0.0  # time is up
 
         follower.on_event = look
         with watch(follower):
             seen = await follower.until_decided(max_wait=seconds)
             decided = seen.code is not None or seen.ended is not None
-            until = "decided" if decided else "interrupted" if interrupted() else "passed" if passed.done else "time"
+            ours = "passed" if passed.done else "alike" if stands.done else "time"
+            until = "decided" if decided else "interrupted" if interrupted() else ours
             follower.on_event = _ignored
             await _end(follower)
         result = _with_last_words(seen.result, follower.result())
@@ -108,10 +119,41 @@ class _Passed:
         return self.done
 
 
+class _Stands:
+    """Whether a start that neither moves nor is proven to hang stands where the baseline stood, and for the same reason."""
+
+    def __init__(self, baseline: Signature | None) -> None:
+        self._baseline, self.done = baseline, False
+        self._since: float | None = None
+        self._seen = -1.0
+
+    def alike(self, follower: Follower) -> bool:
+        state = follower.state
+        if state.decision.verdict not in (Verdict.STALLED, Verdict.WAITING):
+            self._since = None
+        elif state.now - self._seen >= 1.0:
+            self._seen = state.now
+            now, then = signature(follower.result()), self._baseline
+            same = now is not None and then is not None and bool(now.where) and now == then
+            self._since = None if not same else self._since if self._since is not None else state.now
+            self.done = self._since is not None and state.now - self._since >= _ALIKE_FOR
+        return self.done
+
+
 def ended_phase(verdict: Verdict, phase: Phase | None) -> Phase | None:
     """The phase behind which a start has passed, if there is one short of being ready."""
     late = (Phase.WARMUP, Phase.LISTENING, Phase.FIRST_TOKEN)
     return phase if phase not in late and verdict is not Verdict.UNSERVING else None
+
+
+def decided_before_the_stop(folder: RunFolder) -> Result | None:
+    """What came out of a trial whose caller was killed, by its events; None where nothing had been decided."""
+    state = initial()
+    for event in folder.events():
+        state = advance(state, event)
+    if state.before_stop is not None:
+        state = replace(state, decision=state.before_stop)
+    return judged(state, str(folder.path)) if state.decision.verdict in _DECIDED else None
 
 
 def _with_last_words(decided: Result, last: Result) -> Result:
