@@ -48,6 +48,27 @@ def test_graphs_at_fault_are_found_on_the_embedded_engine_and_nothing_is_left(cl
 
 
 @pytest.mark.timeout(300)
+def test_two_at_once_and_a_trial_that_stands_like_the_baseline_need_not_be_waited_out(cli: Cli) -> None:
+    """Nothing proves that what waits for an address hangs: the first launch is given all our patience, those like it are not."""
+    fault = ("--fault", "connect@compile", "--fault-when", "graphs")
+    command = (*ENGINE, "--port", "0", "--shards", "1", "--shard-mb", "0.01", "--graphs", "--draft-quality", "0.6", *fault)
+    said = cli("isolate", "--json", "--parallel", "2", "--max-waiting", "30", "--", *command, seconds=280)
+    assert said.code == 0, said
+    assert [one["label"] for one in said.json["minimal_failing"]] == ["graphs (--graphs)"]
+    trials = said.json["trials"]
+    first, place, *others = sorted(trials, key=lambda one: one["number"])
+    assert (first["place"], first["until"], place["place"], place["purpose"]) == (
+        0,
+        "decided",
+        1,
+        "does it fail alike on these GPUs and this port?",
+    )
+    assert {one["until"] for one in others if one["outcome"] == "same"} == {"alike"}, trials
+    assert len({one["place"] for one in others}) == 2, trials
+    assert left(cli) == []
+
+
+@pytest.mark.timeout(300)
 def test_killed_and_given_again_it_goes_on_where_it_was_and_nothing_is_left_running(cli: Cli) -> None:
     """SIGKILL while the barest command, which does not fail, is up or on its way."""
     call = cli.start("isolate", "--json", "--keep", "OTHER", "--", *BROKEN)
@@ -93,6 +114,8 @@ def test_a_dry_run_shows_settings_plan_and_price(snapshot: Any) -> None:
     ("arguments", "says"),
     [
         ((), "firsttoken isolate -- vllm serve MODEL"),
+        (("--parallel", "0", "--", "firsttoken", "rehearse", "--graphs"), "--parallel 0 leaves no launch"),
+        (("--parallel", "2", "--", "sh", "-c", "vllm serve m"), "--parallel 2: only a command whose flags can be seen"),
         (("--max-cost", "3", "--", "x"), "--max-cost needs --price"),
         (("--max-time", "soon", "--", "x"), "90s, 15m or 2h"),
         (("--", "true"), "there is nothing to change"),

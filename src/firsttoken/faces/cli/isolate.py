@@ -85,7 +85,7 @@ class Amount(click.ParamType):  # type: ignore[type-arg]  # generic in late vers
 @click.option(
     "--certainty", type=Amount(most=0.999), default=0.95, show_default=True, metavar="P", help="How certain, with --intermittent."
 )
-@click.option("--no-shortcuts", is_flag=True, help="No cheaper variants (dummy weights) while searching.")
+@click.option("--no-shortcuts", is_flag=True, help="No cheaper variants (dummy weights, few layers, two ranks) while searching.")
 @click.option(
     "--parallel", type=Count(), default=1, show_default=True, metavar="N", help="Launches at once, each on GPUs and a port of its own."
 )

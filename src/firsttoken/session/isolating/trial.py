@@ -33,9 +33,9 @@ _SETTLE = 5.0
 """Seconds that a start must be beyond the failing phase, still moving: a hang may move to the next phase with the settings."""
 _MOVING = 2.0
 _ALIKE_FOR = 12.0
-"""Seconds that it stands like the baseline, which stood there for as long as anybody had patience with a start that nothing explained."""
-_POLITE, _FIRM = 4.0, 60.0
-"""Seconds until a trial's server is killed, and until one that cannot be killed is given up."""
+"""Seconds of stillness where the baseline stood, for as long as anybody had patience with a start that nothing explained."""
+_POLITE, _BLOCKED, _FIRM = 4.0, 1.0, 60.0
+"""Seconds until a trial's server gets the next signal, until one that stands does, and until one that cannot be killed is given up."""
 _LAST_WORDS = 15.0
 """Seconds for what a server that ended said last; more than its observer needs on any but a starved machine."""
 _LEAVES = 10.0
@@ -124,19 +124,14 @@ class _Stands:
 
     def __init__(self, baseline: Signature | None) -> None:
         self._baseline, self.done = baseline, False
-        self._since: float | None = None
-        self._seen = -1.0
+        self._looked = -1.0
 
     def alike(self, follower: Follower) -> bool:
         state = follower.state
-        if state.decision.verdict not in (Verdict.STALLED, Verdict.WAITING):
-            self._since = None
-        elif state.now - self._seen >= 1.0:
-            self._seen = state.now
-            now, then = signature(follower.result()), self._baseline
-            same = now is not None and then is not None and bool(now.where) and now == then
-            self._since = None if not same else self._since if self._since is not None else state.now
-            self.done = self._since is not None and state.now - self._since >= _ALIKE_FOR
+        stands = state.decision.verdict in (Verdict.STALLED, Verdict.WAITING) and state.motion.still >= _ALIKE_FOR
+        if stands and self._baseline is not None and self._baseline.where and state.now - self._looked >= 1.0:
+            self._looked = state.now
+            self.done = signature(follower.result()) == self._baseline
         return self.done
 
 
@@ -168,7 +163,8 @@ async def _end(follower: Follower) -> None:
     try:
         if follower.state.root_exit is not None:
             await follower.until_end(max_wait=_LAST_WORDS)
-        for patience in (_POLITE, _FIRM):
+        stands = follower.state.decision.verdict in (Verdict.HUNG, Verdict.STALLED, Verdict.WAITING)
+        for patience in (_BLOCKED if stands else _POLITE, _FIRM):
             if not await _ask_to_stop(follower) or (await follower.until_end(max_wait=patience)).ended is not None:
                 break
     finally:
