@@ -286,7 +286,8 @@ def _on_an_engine(asked: Any, cells: Sequence[str], run: Callable[[str], Row]) -
 
 def _told(row: Row) -> str:
     mark = "ok " if row["right"] else "BAD"
-    healthy = f", as long as {row['healthy_starts']} healthy starts" if "healthy_starts" in row else ""
+    starts = "found in the time of {found_in_healthy_starts} healthy starts, verified in {verified_in_healthy_starts}"
+    healthy = f"; {starts.format(**row)}" if "found_in_healthy_starts" in row else ""
     return f"{mark} {row['cell']}: {' and '.join(row['failing'] or ['-'])} in {row['launches']} launches, {row['seconds']:.0f} s{healthy}"
 
 

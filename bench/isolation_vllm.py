@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cells import CellFailed
+from isolation_engine import VERIFYING
 from launching import FIRSTTOKEN
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -49,17 +50,19 @@ def run_vllm(name: str) -> dict[str, Any]:
         began = time.monotonic()
         found = _firsttoken(Path(place), ("isolate", "--json", *words), launch, fault)
         took = time.monotonic() - began
-    start = statistics.median(healthy)
+    start, verifying = statistics.median(healthy), [trial for trial in found["trials"] if trial["purpose"] in VERIFYING]
+    searching = took - sum(trial["seconds"] for trial in verifying)
     failing = [row["label"] for row in found.get("minimal_failing") or ()]
     return {
         "failing": failing,
         "fix": [row["label"] for row in found.get("minimal_fix") or ()],
         "right": failing == [culprit],
         "launches": found.get("launches"),
-        "verifying": sum("again" in trial["purpose"] or "fix" in trial["purpose"] for trial in found["trials"][1:]),
+        "verifying": len(verifying),
         "seconds": round(took, 1),
         "healthy_seconds": [round(one, 1) for one in healthy],
-        "healthy_starts": round(took / start, 2),
+        "found_in_healthy_starts": round(searching / start, 2),
+        "verified_in_healthy_starts": round(took / start, 2),
         "outcomes": [[trial["outcome"], trial["until"], trial["seconds"]] for trial in found["trials"]],
     }
 

@@ -4,6 +4,10 @@ import json
 
 import pytest
 
+from firsttoken.isolate.edit import edited
+from firsttoken.isolate.settings import Wishes
+from firsttoken.session.isolating.command import read
+
 from .install import HERE
 from .launches import HARMLESS, Launch, Vllm
 from .life import Face
@@ -46,3 +50,18 @@ def test_a_hang_that_only_compiled_starts_have_is_fixed_by_the_flag_that_the_pro
     assert _labels(document, "minimal_failing") == ["compilation and graphs"], document
     assert "+ --enforce-eager" in document["diff"], document  # type: ignore[operator]
     assert document["launches"] <= _MOST_LAUNCHES + 2, document  # type: ignore[operator]  # two verify
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_a_model_of_four_layers_and_dummy_weights_is_what_a_trial_may_launch(
+    request: pytest.FixtureRequest, face: Face, engine: str
+) -> None:
+    """`mid` has 18 layers; the shortcut's words are the engine's own."""
+    launch = request.getfixturevalue(engine).serve("mid")
+    found = read(launch.command, Wishes(), gpus=False)
+    few = next(one for one in found.shortcuts if one.name == "few layers, dummy weights")
+    command = edited(found.command, (), few.add)
+    said = face("run", "--json", "--until", "ready", "--", *command, env=launch.env, deadline=420.0)
+    assert said.document["verdict"] == "ready", said
+    assert few.left == pytest.approx(4 / 18)

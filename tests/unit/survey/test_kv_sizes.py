@@ -5,9 +5,11 @@ A  llama.cpp's own allocation at 2,048 tokens of f16: https://huggingface.co/dra
 B  SGLang's log at TP 4, `#tokens: 367404, K size: 8.23 GB, V size: 8.23 GB`: https://github.com/vllm-project/vllm/issues/21348
 C  vLLM's log at TP 4, `8.11 GiB`, `178,880 tokens`: the same issue
 D  S. Raschka, LLM Architecture Gallery, KV cache per token in bf16: https://sebastianraschka.com/llm-architecture-gallery/
-E  Insights into DeepSeek-V3 (arXiv 2505.09343), table 1: 70.272 KB, 327.680 KB and 516.096 KB a token
-F  Jamba (arXiv 2403.19887), table 1: at 256K tokens of 16 bit, Llama-2 128 GB, Mistral 32 GB, Mixtral 32 GB, Jamba 4 GB
-G  Kwon et al., PagedAttention (arXiv 2309.06180): 800 KB a token of OPT-13B
+E  Insights into DeepSeek-V3 (arXiv 2505.09343), table 1: 70.272 KB, 327.680 KB and 516.096 KB a token. Seen at second hand: a summary
+   that quotes 516 KB and 70 KB, and calculators that say 68.6 KiB
+F  Jamba (arXiv 2403.19887), table 1: at 256K tokens of 16 bit, Llama-2 128 GB, Mistral 32 GB, Mixtral 32 GB, Jamba 4 GB. Seen at second
+   hand: summaries that quote Jamba's 4 GB, an eighth of what attention alone would take
+G  Kwon et al., PagedAttention (arXiv 2309.06180): 800 KB a token of OPT-13B. Not looked up again
 """
 
 from typing import Any
