@@ -31,6 +31,7 @@ PLAIN = {(16, 1): 5.9, (24, 1): 6.7, (24, 2): 11.5, (24, 3): 16.3, (40, 3): 18.4
 """Mean launches of plain prefix bisection, 400 trials."""
 RATES = (0.3, 0.7)
 PARALLEL = (2, 4, 8)
+AT_HOME = (Purpose.FAILS_AGAIN, Purpose.FIX)
 _CERTAIN = 0.95
 _SUSPICION = 0.5
 """How likely the prior takes its first suspect to be at fault."""
@@ -77,7 +78,8 @@ def search(case: Case, draw: random.Random) -> Counts:
             counts.right = steps.failing == culprits and bool(steps.fix) and (steps.fix or 0) & culprits != 0
             break
         counts.rounds += 1
-        for step in steps:
+        home = next((step for step in steps if step.purpose in AT_HOME), None)  # one a round
+        for step in (step for step in steps if step.purpose not in AT_HOME or step is home):
             if step.purpose is Purpose.BASELINE:
                 counts.baseline += 1
             elif step.purpose in VERIFYING:

@@ -1,10 +1,13 @@
 """`isolate` from the command line: real launches, few and cheap ones."""
 
+import asyncio
+import contextlib
 import json
 import shlex
 import signal
 import socket
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +15,12 @@ from cli_runs import FAKE, Cli, until
 from click.testing import CliRunner
 
 from firsttoken.faces.cli.main import cli as group
+from firsttoken.history.runs import RunFolder
 from firsttoken.launch.cleanup import find_left
+from firsttoken.model.plan import Policy
+from firsttoken.session.isolating.trial import run_trial
+from firsttoken.session.launch import Asked
+from firsttoken.session.planning import OBSERVER, plan_of
 
 BROKEN = (
     "env", "OTHER=1", "BREAK=1", "sh", "-c", f'[ -z "$BREAK" ] || {{ echo "RuntimeError: broken"; exit 3; }}; exec {shlex.join(FAKE)}'
@@ -49,7 +57,7 @@ def test_graphs_at_fault_are_found_on_the_embedded_engine_and_nothing_is_left(cl
 
 @pytest.mark.timeout(300)
 def test_two_at_once_and_a_trial_that_stands_like_the_baseline_need_not_be_waited_out(cli: Cli) -> None:
-    """Nothing proves that what waits for an address hangs: the first launch is given all our patience, those like it are not."""
+    """Nothing proves that what waits for an address hangs: what the answer rests on is given all our patience, what searches is not."""
     fault = ("--fault", "connect@compile", "--fault-when", "graphs")
     command = (*ENGINE, "--port", "0", "--shards", "1", "--shard-mb", "0.01", "--graphs", "--draft-quality", "0.6", *fault)
     said = cli("isolate", "--json", "--parallel", "2", "--max-waiting", "30", "--", *command, seconds=280)
@@ -63,7 +71,10 @@ def test_two_at_once_and_a_trial_that_stands_like_the_baseline_need_not_be_waite
         1,
         "does it fail alike on these GPUs and this port?",
     )
-    assert {one["until"] for one in others if one["outcome"] == "same"} == {"alike"}, trials
+    same = [(one["purpose"], one["until"]) for one in others if one["outcome"] == "same"]
+    assert set(same) == {("which settings are at fault?", "alike"), ("does the minimal failing configuration fail again?", "decided")}, (
+        trials
+    )
     assert len({one["place"] for one in others}) == 2, trials
     assert left(cli) == []
 
@@ -83,6 +94,40 @@ def test_killed_and_given_again_it_goes_on_where_it_was_and_nothing_is_left_runn
     assert sum(row["kind"] == "trial" and row["trial"]["purpose"] == "does the command fail again?" for row in ledger(cli)) == 1
     assert len({one["number"] for one in said.json["trials"]}) == len(said.json["trials"])
     assert left(cli) == []
+
+
+@pytest.mark.timeout(120)
+def test_what_was_seen_on_other_gpus_is_another_search(cli: Cli) -> None:
+    call = ("isolate", "--budget", "1", "--", *BROKEN)
+    for gpus, again in (("0,1", False), ("2,3", False), ("2,3", True)):
+        said = cli(*call, env={"CUDA_VISIBLE_DEVICES": gpus}, seconds=60)
+        assert ("going on with" in said.err) is again, said
+
+
+def test_a_trial_that_cannot_be_written_down_is_over_before_its_error_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FIRSTTOKEN_HOME", str(tmp_path))
+    begun = []
+
+    def full(folder: RunFolder) -> None:
+        begun.append(folder)
+        raise OSError("the disk is full")
+
+    argv = ("sleep", "60")
+    asked = Asked(argv=argv, plan=plan_of(argv), policy=Policy(), observer=OBSERVER, on_observer_death="stop")
+    with pytest.raises(OSError, match="full"):
+        asyncio.run(
+            run_trial(
+                asked,
+                beyond=None,
+                alike=None,
+                seconds=60.0,
+                started=full,
+                interrupted=lambda: False,
+                watch=lambda _: contextlib.nullcontext(),
+            )
+        )
+    assert len(begun) == 1
+    assert not find_left(begun[0].path)
 
 
 def test_a_port_that_somebody_listens_on_is_refused_before_anything_is_launched(cli: Cli) -> None:

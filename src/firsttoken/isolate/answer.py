@@ -43,7 +43,8 @@ def verified(
         said.append("the minimal failing configuration failed again")
     if failing is not None and any(one.purpose is Purpose.MINIMAL and one.outcome is Outcome.PASSES for one in trials):
         said.append("without any one of its settings it passed")
-    if fixed is not None and any(config_of(one) == fixed and one.verdict == "ready" for one in trials if one.shortcut is None):
+    as_typed = [one for one in trials if one.shortcut is None and not one.place]
+    if fixed is not None and any(config_of(one) == fixed and one.verdict == "ready" for one in as_typed):
         said.append("the fix brought a real token")
     return tuple(said)
 

@@ -34,11 +34,15 @@ def edited(command: Command, changed: Iterable[Setting], extra: Sequence[str] = 
                 for at in range(sum(one.name == change.name for one in command.given) if change.action == "set" else 0):
                     _blank(command, words, first, change.name, at)
                 behind += [change.name, *change.values]
+    theirs: dict[str, Any] = {}
     for one in command.given:  # what a shortcut sets is not given twice
         if one.name in extra:
-            standing = words[first + one.begin : first + one.end] != [None] * (one.end - one.begin)
-            behind = _merged(behind, one) if standing else behind
-            words[first + one.begin : first + one.end] = [None] * (one.end - one.begin)
+            begin, end = first + one.begin, first + one.end
+            if words[begin:end] != [None] * (end - begin):
+                theirs[one.name] = _with_value(theirs.get(one.name), command.argv[begin], one)
+            words[begin:end] = [None] * (end - begin)
+    for flag, value in theirs.items():
+        behind = _merged(behind, flag, value)
     for name in variables:
         if name in command.assigned:
             words[command.assigned[name][0]] = None
@@ -49,11 +53,24 @@ def _same(change: Change) -> tuple[str, int]:
     return change.name, change.at
 
 
-def _merged(behind: list[str], one: Given) -> list[str]:
-    """A shortcut's JSON over the one that the user gave to the same flag."""
-    at = behind.index(one.name) + 1
+def _with_value(before: Any, word: str, one: Given) -> Any:
+    """What a flag says that is given as `word`, after `before`: `--flag JSON` says all, `--flag.key value` one key more."""
+    text = one.values[-1] if one.values else ""
     try:
-        ours, theirs = json.loads(behind[at]), json.loads(one.values[-1])
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = text
+    keys = word.partition("=")[0].split(".")[1:] if word.startswith("--") else []
+    for key in reversed(keys):
+        value = {key: value}
+    return _over(before if isinstance(before, dict) else {}, value) if keys else value
+
+
+def _merged(behind: list[str], flag: str, theirs: Any) -> list[str]:
+    """A shortcut's JSON over the one that the user gave to the same flag."""
+    at = behind.index(flag) + 1
+    try:
+        ours = json.loads(behind[at])
     except (ValueError, IndexError, RecursionError):
         return behind
     if not isinstance(ours, dict) or not isinstance(theirs, dict):

@@ -23,7 +23,8 @@ _TRIES = 2
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """`whole`: not cut short and not with a shortcut, so that a pass is one of the real command up to its first token."""
+    """`whole`: of the command as it was typed, without a shortcut and not cut short: it passed up to its first token, or failed for as long
+    as patience is."""
 
     config: Config
     outcome: Outcome
@@ -91,6 +92,8 @@ def next_step(problem: Problem, tried: Sequence[Tried]) -> Ask | Answer:
     if not isinstance(found, _Found):
         return found
     if found.config == 0:
+        if 0 not in history.failed:
+            return Ask(config=0, purpose=Purpose.FAILS_AGAIN, view=replace(found.view, left=1.0))
         return Answer(kind="elsewhere", failing=0, view=found.view)
     return history.confirm(found)
 
@@ -273,6 +276,6 @@ class _History:
                 fewer = full & ~(changed & ~(1 << at))
                 if fewer in self.served:
                     return self._smallest_fix(failing, changed & ~(1 << at), view)
-                if fewer not in self.same and fewer not in self.spoilt:
+                if fewer not in self.failed and fewer not in self.spoilt:
                     return Ask(config=fewer, purpose=Purpose.FIX, view=replace(view, left=1.0))
         return Answer(kind="found", failing=failing, fix=changed, view=replace(view, left=0.0))

@@ -44,7 +44,7 @@ def compare(baseline: Signature, other: Signature | None) -> Outcome:
     """`other` None: could not be told."""
     if other is None:
         return Outcome.UNRESOLVED
-    contradicts = _contradicts(baseline.root, other.root) or _contradicts(_class(baseline), _class(other)) or baseline.sort != other.sort
+    contradicts = _other_root(baseline.root, other.root) or _contradicts(_class(baseline), _class(other)) or baseline.sort != other.sort
     alike = baseline.phase == other.phase or bool(set(baseline.where) & set(other.where))
     alike = alike or (baseline.error is not None and baseline.error == other.error)
     return Outcome.SAME if alike and not contradicts else Outcome.DIFFERENT
@@ -52,6 +52,11 @@ def compare(baseline: Signature, other: Signature | None) -> Outcome:
 
 def _contradicts(one: str | None, other: str | None) -> bool:
     return one is not None and other is not None and one != other
+
+
+def _other_root(one: str | None, other: str | None) -> bool:
+    """A stranger of whom it was not seen how it blocks may be any."""
+    return one is not None and other is not None and not one.startswith(other) and not other.startswith(one)
 
 
 def _root(blocker: Mapping[str, Any] | None, waits: Sequence[Mapping[str, Any]], cycle: Sequence[Mapping[str, Any]]) -> str | None:

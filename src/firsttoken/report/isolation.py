@@ -26,7 +26,7 @@ _TITLES = {
 }
 
 
-_ENDED_BY = {"passed": ", beyond the failing phase", "alike": ", like the baseline"}
+_ENDED_BY = {"passed": ", beyond the failing phase", "alike": ", like the baseline", "spent": ", cut off by --max-time"}
 
 
 def isolation_document(found: Isolation) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """When two failures are the same one."""
 
+from dataclasses import replace
+
 from firsttoken.isolate.signature import compare, signature
 from firsttoken.model.isolation import Outcome, Signature
 from firsttoken.model.result import ExitRow, RankGroup, RanksRow, Result
@@ -33,6 +35,14 @@ def test_a_hang_in_the_same_place_is_the_same_though_the_phase_has_another_name(
 def test_a_hang_elsewhere_or_behind_another_kind_of_blocker_is_different() -> None:
     assert compared(hung(Phase.COMPILE, "all_reduce"), hung(Phase.WEIGHTS, "read")) is Outcome.DIFFERENT
     assert compared(hung(Phase.COMPILE, in_run=True), hung(Phase.COMPILE, in_run=False)) is Outcome.DIFFERENT
+
+
+def test_a_stranger_of_whom_it_was_not_seen_how_it_blocks_may_be_any() -> None:
+    seen = replace(hung(Phase.COMPILE, in_run=False), waits=({"kind": "connect", "to": {"pid": 7}},))
+    other = replace(seen, waits=({"kind": "lock", "to": {"pid": 7}},))
+    unseen = hung(Phase.COMPILE, in_run=False)
+    assert compared(seen, unseen) is compared(unseen, seen) is Outcome.SAME
+    assert compared(seen, other) is Outcome.DIFFERENT
 
 
 def test_proven_and_unproven_hangs_are_alike() -> None:

@@ -1,17 +1,23 @@
 """The shell around the search, with trials that are made up: ledger, budget, resuming, shortcuts, what a trial is taken for."""
 
+import errno
 import json
+import os
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from made_up_trials import ABOUT, BEGUN, FAILED, HUNG, READY, Killed, World, graphs_hang
+from made_up_trials import ABOUT, BEGUN, FAILED, HUNG, READY, Judge, Killed, World, graphs_hang
 
-from firsttoken.model.isolation import Outcome, Purpose
+from firsttoken.model.isolation import Outcome, Purpose, Signature
 from firsttoken.model.result import PhaseRow, Result
 from firsttoken.model.words import Phase, Verdict
 from firsttoken.report.isolation import isolation_document, isolation_markdown, isolation_text
 from firsttoken.session.isolating import ledger as isolate_ledger
 from firsttoken.session.isolating.ledger import Ledger
+from firsttoken.session.isolating.trial import Ran
+from firsttoken.session.launch import Asked
 
 
 @pytest.fixture(autouse=True)
@@ -94,6 +100,15 @@ def test_a_spent_budget_says_what_is_known_and_can_be_raised(tmp_path: Path, led
     assert "is spent" in world.isolate(isolate_ledger.create("x"), price=3600.0, max_cost=5.0).reason
 
 
+def test_a_trial_that_the_time_of_all_cut_off_is_launched_again(tmp_path: Path, ledger: Ledger) -> None:
+    cut = World(tmp_path, lambda _: Result(verdict=Verdict.STARTING, phase=Phase.CONFIG, reason=""), until="time")
+    for seconds in (2.0, 4.0, 6.0):
+        found = cut.isolate(Ledger.open(ledger.folder), max_time=seconds)
+        assert (found.state, found.trials[-1].until) == ("out_of_budget", "spent")
+    found = World(tmp_path, graphs_hang).isolate(Ledger.open(ledger.folder))
+    assert [one.label for one in found.minimal_failing or ()] == ["graphs (--graphs)"]
+
+
 def test_trials_of_the_search_end_beyond_the_failing_phase_and_what_verifies_goes_to_the_end(tmp_path: Path, ledger: Ledger) -> None:
     world = World(tmp_path, graphs_hang)
     found = world.isolate(ledger)
@@ -143,7 +158,73 @@ def test_a_shortcut_that_the_real_command_contradicts_is_forgotten(tmp_path: Pat
     assert [one.label for one in found.minimal_failing or ()] == ["graphs (--graphs)", "speculation (--speculative draft)"]
 
 
+def test_a_disk_that_is_full_ends_the_search_with_what_is_known(tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    world = World(tmp_path, graphs_hang)
+    with monkeypatch.context() as patched:
+        patched.setattr(Ledger, "trial", full)
+        found = world.isolate(ledger)
+    assert (found.state, found.reason) == ("stopped", f"{ledger.folder}: No space left on device")
+    with monkeypatch.context() as patched:
+        patched.setattr(Ledger, "end", full)
+        assert world.isolate(ledger).state == "found", "the answer is told all the same"
+
+
+def test_a_line_of_which_a_full_disk_took_a_part_is_an_error(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, sizes = os.write, iter((7,))
+
+    def partly(fd: int, data: bytes) -> int:
+        if (size := next(sizes, None)) is None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(fd, data[:size])
+
+    monkeypatch.setattr(os, "write", partly)
+    with pytest.raises(OSError, match="No space"):
+        ledger.broke_off(1)
+    assert ledger.broken == 0
+
+
 def test_an_interruption_is_no_trial(tmp_path: Path, ledger: Ledger) -> None:
     found = World(tmp_path, graphs_hang, until="interrupted").isolate(ledger, budget=1)
     assert found.trials == ()
     assert Ledger.open(ledger.folder).broken == 1
+
+
+class Lazy(World):
+    """What stands where the baseline stood for a while only: whoever has patience sees it go on."""
+
+    stands: Judge = staticmethod(lambda _: READY)
+
+    async def run_trial(self, asked: Asked, *, alike: Signature | None, **more: Any) -> Ran:
+        ran = await super().run_trial(asked, **more)
+        return replace(ran, result=HUNG, until="alike") if alike is not None and self.stands(asked.argv) is HUNG else ran
+
+
+def test_what_stood_like_the_baseline_for_a_while_is_not_taken_for_the_answer(tmp_path: Path, ledger: Ledger) -> None:
+    """Graphs hang. Speculation lets a start stand for longer than one like the baseline is watched, and go on."""
+    world = Lazy(tmp_path, graphs_hang)
+    world.stands = lambda argv: HUNG if "--speculative" in argv or "--no-graphs" not in argv else READY
+    found = world.isolate(ledger)
+    assert [one.label for one in found.minimal_failing or ()] == ["graphs (--graphs)"]
+    assert [one.label for one in found.minimal_fix or ()] == ["graphs (--graphs)"]
+    real = [one for one in found.trials if one.purpose in (Purpose.BASELINE, Purpose.BAREST, Purpose.FAILS_AGAIN, Purpose.FIX)]
+    assert "alike" not in {one.until for one in real}
+
+
+def test_that_no_setting_is_at_fault_is_not_believed_of_a_start_that_only_stood_for_a_while(tmp_path: Path, ledger: Ledger) -> None:
+    world = Lazy(tmp_path, graphs_hang)
+    world.stands = lambda _: HUNG
+    found = world.isolate(ledger)
+    assert found.state == "found"
+    assert [one.label for one in found.minimal_failing or ()] == ["graphs (--graphs)"]
+
+
+def test_that_no_setting_is_at_fault_is_seen_without_a_shortcut(tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With small shards all hangs; really, graphs do."""
+    weights = PhaseRow(name=Phase.WEIGHTS, began_s=1.0, seconds=300.0, ranks_done=1)
+    slow = Result(verdict=Verdict.HUNG, phase=Phase.GRAPH_CAPTURE, reason="", phases=(weights,))
+    monkeypatch.setattr("firsttoken.session.isolating.isolate.Isolating._baseline_result", lambda _: slow)
+    found = World(tmp_path, lambda argv: HUNG if "--shard-mb" in argv else graphs_hang(argv)).isolate(ledger)
+    assert [one.label for one in found.minimal_failing or ()] == ["graphs (--graphs)"]

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_up_trials import ABOUT, COMMAND, READY, Killed, World, graphs_hang
+from made_up_trials import ABOUT, COMMAND, FAILED, READY, Killed, World, graphs_hang
 
 from firsttoken.isolate.settings import Wishes
 from firsttoken.model.isolation import Isolation, Outcome, Purpose
+from firsttoken.model.plan import Endpoint
 from firsttoken.model.result import Result
 from firsttoken.session.isolating import ledger as isolate_ledger
 from firsttoken.session.isolating.command import Read, read
@@ -58,6 +59,10 @@ def test_only_gpus_that_the_command_would_see_are_taken(monkeypatch: pytest.Monk
         (("env", "VLLM_PORT=29500", *VLLM), "VLLM_PORT ties"),
         (("python", "-m", "sglang.launch_server", "--model-path", "m", "--base-gpu-id", "4"), "--base-gpu-id ties"),
         ((*VLLM, "--uds", "/tmp/s"), "cannot be changed by a flag"),
+        (("env", "-i", "PATH=/bin", *VLLM), "keeps CUDA_VISIBLE_DEVICES from"),
+        (("sudo", *VLLM), "keeps CUDA_VISIBLE_DEVICES from"),
+        ((*VLLM, "--", "more"), "keeps a port of its own from"),
+        (("env", "-u", "CUDA_VISIBLE_DEVICES", *VLLM), "keeps CUDA_VISIBLE_DEVICES from"),
         (("bash", "-c", "vllm serve m"), "can be given a port and GPUs of its own: the engine is started by a script"),
     ],
 )
@@ -82,7 +87,9 @@ def test_a_trial_elsewhere_gets_its_gpus_and_its_port_and_is_otherwise_the_same(
 
 
 def test_ports_are_free_and_differ() -> None:
-    assert len(set(free_ports([Place()] * 8, None))) == 8
+    own = free_ports([Place()], Endpoint(port=None))[0]
+    found = free_ports([Place()] * 8, Endpoint(port=own))
+    assert len({*found, own}) == 9
 
 
 def isolate(world: World, ledger: Ledger, count: int, **options: Any) -> Isolation:
@@ -113,6 +120,22 @@ def test_each_place_shows_the_failure_before_its_trials_count_and_what_verifies_
     assert [one.number for one in sorted(found.trials, key=lambda one: one.number)] == list(range(1, len(found.trials) + 1))
 
 
+def test_a_fix_that_passed_elsewhere_is_launched_at_home_too(tmp_path: Path) -> None:
+    for count in range(1, 6):
+        found = isolate(World(tmp_path, graphs_hang), _begun(), count)
+        fix = [one.changed for one in found.trials if not one.place and one.outcome is Outcome.PASSES]
+        assert ("graphs (--graphs)",) in fix
+        assert "the fix brought a real token" in found.verified
+
+
+def test_a_place_that_failed_before_home_did_and_otherwise_is_left_alone(tmp_path: Path) -> None:
+    """At first the command passes at home while a place fails for reasons of its own."""
+    world = World(tmp_path, lambda argv: READY if len(world.launched) == 1 else FAILED if len(world.launched) == 2 else graphs_hang(argv))
+    found = isolate(world, _begun(), 2)
+    assert [one.label for one in found.minimal_failing or ()] == ["graphs (--graphs)"]
+    assert [one.place for one in found.trials].count(1) == 1
+
+
 def test_a_place_where_it_does_not_fail_is_left_alone(tmp_path: Path) -> None:
     """The failure belongs to the GPUs of home and of place 2."""
 
@@ -134,6 +157,13 @@ def test_a_place_where_it_does_not_fail_is_left_alone(tmp_path: Path) -> None:
     ]
     assert 1 not in {one.place for one in found.trials if one.purpose is not Purpose.PLACE}
     assert 2 in {one.place for one in found.trials if one.purpose is not Purpose.PLACE}
+
+
+def test_of_a_failure_that_comes_and_goes_one_pass_rules_no_place_out(tmp_path: Path) -> None:
+    world = World(tmp_path, lambda argv: READY if len(world.launched) == 2 else graphs_hang(argv))
+    found = isolate(world, _begun(), 2, intermittent=True, budget=100)
+    assert [one.label for one in found.minimal_failing or ()] == ["graphs (--graphs)"]
+    assert [one.outcome for one in found.trials if one.purpose is Purpose.PLACE] == [Outcome.PASSES, Outcome.SAME]
 
 
 def test_killed_with_several_at_once_it_goes_on_and_ends_alike(tmp_path: Path) -> None:

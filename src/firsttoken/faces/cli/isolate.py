@@ -236,6 +236,8 @@ def _ledger(asked: "Read", options: "Options", fresh: bool) -> "tuple[Any, bool]
 
     command = mask_argv(asked.command.argv)
     about = {"cwd": working_folder(), "settings": [one.label for one in asked.settings], "intermittent": options.intermittent}
+    gpus = asked.sees.get("CUDA_VISIBLE_DEVICES")
+    about |= {"gpus": gpus} if gpus is not None else {}
     earlier = None if fresh else isolate_ledger.unfinished(command, about)
     if earlier is not None:
         return earlier, True

@@ -4,13 +4,12 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from firsttoken.isolate.settings import Command, Wishes, settings_of, without_effect
-from firsttoken.isolate.shortcuts import Shortcut, shortcuts_of
 from firsttoken.knowledge.load import generic, profiles
 from firsttoken.knowledge.profile import CacheFolder, IsolationRules, Profile, SettingRule
 from firsttoken.model.isolation import Given, Setting
@@ -20,11 +19,11 @@ from firsttoken.plan.container import CLIENTS
 from firsttoken.plan.make import Command as Reading
 from firsttoken.plan.make import read_command
 from firsttoken.plan.options import given
+from firsttoken.plan.world import World
+from firsttoken.session.isolating.shortcuts import Shortcut, shortcuts_of
 from firsttoken.session.planning import local_world, plan_of, working_folder
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.S)
-_MOST_OF_A_CONFIG = 4 << 20
-"""bytes"""
 _DEVICES = ("nvidia0", "kfd", "davinci0")
 
 
@@ -43,6 +42,8 @@ class Read:
     port_flag: str | None = None
     alone: tuple[str, ...] = ()
     """flags and variables with which no second server can run beside the first"""
+    sees: Mapping[str, str] = field(default_factory=dict)
+    """the environment that reaches the engine, as far as the command tells"""
 
 
 def read(argv: Sequence[str], wishes: Wishes, *, gpus: bool | None = None) -> Read:
@@ -76,12 +77,13 @@ def read(argv: Sequence[str], wishes: Wishes, *, gpus: bool | None = None) -> Re
         command=command,
         plan=plan,
         settings=settings_of(command, _merged(profile), groups, wishes),
-        shortcuts=shortcuts_of(profile.shortcuts, _model_config(plan), plan.sizes, flags) if first is not None else (),
+        shortcuts=shortcuts_of(profile.shortcuts, _model_config(plan, world), plan.sizes, flags) if first is not None else (),
         caches=(*profile.check.caches, *generic().check.caches),
         not_read=why,
         idle_wishes=without_effect(command, groups, wishes) if why is None else (),
         port_flag=next((option.flags[0] for option in profile.options if option.field == "port" and option.flags), None),
         alone=_alone(command, _merged(profile)),
+        sees=found.peeled.world.env,
     )
 
 
@@ -117,11 +119,12 @@ def _merged(profile: Profile) -> IsolationRules:
     )
 
 
-def _model_config(plan: Plan) -> dict[str, Any] | None:
-    """config.json of a model on this machine; None where there is none that can be read."""
+def _model_config(plan: Plan, world: World) -> dict[str, Any] | None:
+    """config.json of a model on this machine; None where there is none that can be read: no file, too large, on a mount that is silent."""
     for place in plan.weight_files:
-        with contextlib.suppress(OSError, ValueError, RecursionError):
-            found = json.loads((Path(place) / "config.json").read_bytes()[:_MOST_OF_A_CONFIG])
+        text = world.read_text(f"{place}/config.json")
+        with contextlib.suppress(ValueError, RecursionError):
+            found = json.loads(text or "")
             if isinstance(found, dict):
                 return found
     return None

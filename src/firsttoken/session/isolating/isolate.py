@@ -20,7 +20,8 @@ from firsttoken.history.runs import RunFolder, home
 from firsttoken.isolate.answer import posterior, reason, standing, verified
 from firsttoken.isolate.beliefs import Config
 from firsttoken.isolate.edit import edited
-from firsttoken.isolate.search import Answer, Ask, Problem, Tried, next_steps
+from firsttoken.isolate.evidence import Evidence
+from firsttoken.isolate.search import Answer, Ask, Problem, next_steps
 from firsttoken.isolate.settings import weighed, weights
 from firsttoken.isolate.signature import compare, signature
 from firsttoken.model.isolation import Isolation, Outcome, Purpose, Setting, Trial
@@ -43,10 +44,12 @@ _WORTH_A_SHORTCUT = 30.0
 """Seconds that it saves of the baseline, at least, and a quarter of all."""
 _SHORTCUTS = 2
 """that are tried; each that does not fail alike has cost a launch"""
+_TIMES = 3
+"""that a place is tried, for a failure that comes and goes"""
 _TO_READY = (Purpose.BASELINE, Purpose.SHORTCUT, Purpose.FAILS_AGAIN, Purpose.FIX)
 _REAL = (Purpose.BASELINE, Purpose.FAILS_AGAIN, Purpose.FIX)
-_BESIDE = (Purpose.SHORTCUT, Purpose.PLACE)
-"""They tell about the way, not about the settings."""
+_PATIENT = (*_REAL, Purpose.BAREST)
+"""What an answer rests on alone: a start that stands where the baseline stood may still go on."""
 
 
 @dataclass(slots=True)
@@ -73,7 +76,8 @@ class Isolating:
             found = self.isolation(steps)
             self.changed(found)
             if isinstance(steps, Answer):
-                self.ledger.end(steps.kind)
+                with contextlib.suppress(OSError):  # whoever asks again is told the same
+                    self.ledger.end(steps.kind)
                 return found
             why = self._spent()
             if why is not None:
@@ -89,17 +93,20 @@ class Isolating:
                 return replace(self.isolation(self.steps()), state="stopped", reason=str(error), next=("firsttoken cleanup", self._again()))
             except LaunchRefused as error:
                 return replace(found, state="refused", reason=str(error), refused_with=error.code)
+            except OSError as error:
+                why = f"{error.filename or self.ledger.folder}: {error.strerror or error}"
+                return replace(self.isolation(steps), state="stopped", reason=why, next=(self._again(),))
 
     def steps(self) -> tuple[Ask, ...] | Answer:
         """The next launches by the trials so far, as many as can be made at once."""
         if self._baseline() is not None and self.ledger.suspects is None:
             self._suspect()
-        steps = next_steps(self._problem(), self._tried(), self._width())
+        steps = next_steps(self._problem(), self._evidence().tried, self._width())
         shortcut = self._worth_trying() if isinstance(steps, tuple) and steps[0].purpose is Purpose.BAREST else None
         if shortcut is not None and isinstance(steps, tuple):
             self._shortcut = shortcut
             return (replace(steps[0], config=self._problem().full, purpose=Purpose.SHORTCUT),)
-        self._shortcut = self._confirmed_shortcut()
+        self._shortcut = self._evidence().shortcut
         return steps
 
     def settings(self) -> tuple[Setting, ...]:
@@ -157,8 +164,15 @@ class Isolating:
         return 1 + sum(self._shown(place) is Outcome.SAME for place in self.places[1:])
 
     def _shown(self, place: Place) -> Outcome | None:
-        """What came out of the whole command in a place other than home; None where it was not tried there."""
-        return next((one.outcome for one in self.ledger.trials if one.purpose is Purpose.PLACE and one.place == place.number), None)
+        """What came out of the whole command in a place other than home, beside the baseline; None where it has to be tried (again)."""
+        tried = [one for one in self._evidence().in_time if one.purpose is Purpose.PLACE and one.place == place.number]
+        base = self._baseline()
+        # it may have been tried before the command failed at home
+        told = [compare(base.signature, one.signature) if base and base.signature and one.signature else one.outcome for one in tried]
+        if Outcome.SAME in told:
+            return Outcome.SAME
+        by_chance = self.options.intermittent and Outcome.PASSES in told and len(told) < _TIMES
+        return told[-1] if told and not by_chance else None
 
     def _placed(self, steps: tuple[Ask, ...]) -> list[tuple[Ask, Place]]:
         """What only the command as it was typed can tell runs at home, one after the other. A place that is new shows the failure first."""
@@ -176,7 +190,7 @@ class Isolating:
     async def _try_at_once(self, placed: Sequence[tuple[Ask, Place]]) -> None:
         """All end before the first error of one of them is raised."""
         first = len(self.ledger.trials) + self.ledger.broken + 1
-        ports = free_ports([place for _, place in placed], self.read.plan.endpoint.host) if len(placed) > 1 else [0]
+        ports = free_ports([place for _, place in placed], self.read.plan.endpoint) if len(placed) > 1 else [0]
         tasks: list[asyncio.Future[None]] = []
         for offset, (step, place) in enumerate(placed):
             home = tasks[0] if tasks and step.purpose is Purpose.PLACE else None
@@ -198,6 +212,7 @@ class Isolating:
             beyond = ended_phase(Verdict(base.verdict), Phase(base.signature.phase) if base.signature.phase else None)
         changed = [one.label for one in self._changed(step.config)]
         trial = replace(self._begun(number, step.purpose, changed, shortcut), place=place.number, together=first)
+        left = self._time_left()
         asked = Asked(
             argv=argv,
             plan=plan_of(argv),
@@ -211,8 +226,8 @@ class Isolating:
             ran = await self.run_trial(
                 asked,
                 beyond=beyond,
-                alike=base.signature if base is not None else None,
-                seconds=min(self.options.trial_time, self._time_left()),
+                alike=base.signature if base is not None and step.purpose not in _PATIENT and self._evidence().alike_does else None,
+                seconds=min(self.options.trial_time, left),
                 started=lambda run: self.ledger.launch(trial, run.name),
                 interrupted=self.interrupted,
                 watch=self.watch if not place.number else lambda _: contextlib.nullcontext(),
@@ -227,8 +242,8 @@ class Isolating:
             return
         if home is not None:
             await asyncio.wait([home])
-        seconds = round(ran.seconds, 2)
-        self.ledger.trial(self._ended(replace(trial, until=ran.until, seconds=seconds, run=ran.folder.name), ran.result))
+        until = "spent" if ran.until == "time" and left < self.options.trial_time else ran.until
+        self.ledger.trial(self._ended(replace(trial, until=until, seconds=round(ran.seconds, 2), run=ran.folder.name), ran.result))
 
     def _begun(self, number: int, purpose: Purpose, changed: Sequence[str], shortcut: str | None) -> Trial:
         """What is known of a trial before it is launched."""
@@ -285,23 +300,8 @@ class Isolating:
             baselines=10 if self.options.intermittent else 3,
         )
 
-    def _tried(self) -> list[Tried]:
-        """What counts: trials with a shortcut do until the real command says otherwise."""
-        trials = [trial for trial in self.ledger.trials if trial.purpose not in _BESIDE]
-        real = {self._config(trial): trial.outcome for trial in trials if trial.shortcut is None}
-        wrong = any(real.get(self._config(trial), trial.outcome) is not trial.outcome for trial in trials if trial.shortcut is not None)
-        return [
-            Tried(self._config(trial), trial.outcome, whole=trial.shortcut is None and trial.until != "passed")
-            for trial in trials
-            if trial.shortcut is None or not wrong
-        ]
-
-    def _confirmed_shortcut(self) -> str | None:
-        """The one with which the whole command was seen to fail alike, and that nothing has contradicted since."""
-        found = next((one.shortcut for one in self.ledger.trials if one.purpose is Purpose.SHORTCUT and one.outcome is Outcome.SAME), None)
-        used = any(trial.shortcut == found for trial in self.ledger.trials if trial.purpose not in _BESIDE)
-        counted = len(self._tried()) == sum(trial.purpose not in _BESIDE for trial in self.ledger.trials)
-        return found if not used or counted else None
+    def _evidence(self) -> Evidence:
+        return Evidence(self.ledger.trials, self._config, self.options.intermittent)
 
     def _worth_trying(self) -> str | None:
         """A shortcut that was not tried, for a failure beyond the phases that it makes short, where these cost something."""
@@ -309,7 +309,7 @@ class Isolating:
         if not self.options.shortcuts or base is None or base.signature is None or result is None:
             return None
         order = list(self.read.plan.phases)
-        tried = {trial.shortcut for trial in self.ledger.trials if trial.purpose is Purpose.SHORTCUT}
+        tried = {trial.shortcut for trial in self._evidence().in_time if trial.purpose is Purpose.SHORTCUT}
         if len(tried) >= _SHORTCUTS:
             return None
         took: dict[str, float] = {row.name: row.seconds or 0.0 for row in result.phases}

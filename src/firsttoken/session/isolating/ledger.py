@@ -47,7 +47,7 @@ class Ledger:
         for line in (folder / _FILE).read_bytes().splitlines():
             try:
                 row = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             if isinstance(row, dict):
                 ledger._take(row)
@@ -96,7 +96,9 @@ class Ledger:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             torn = os.fstat(fd).st_size > 0 and _last_byte(path) != b"\n"
-            os.write(fd, (b"\n" if torn else b"") + json.dumps(row).encode() + b"\n")
+            left = (b"\n" if torn else b"") + json.dumps(row).encode() + b"\n"
+            while left:  # of a disk that is nearly full a part comes back first, the error with the next
+                left = left[os.write(fd, left) :]
             os.fsync(fd)
         finally:
             os.close(fd)

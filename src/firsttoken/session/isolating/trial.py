@@ -72,12 +72,16 @@ async def run_trial(
     the run's folder at once; `watch` may show the follower; `interrupted` is looked at with each event, of which there is one a second at
     least.
 
-    LaunchRefused and OSError as in `launch`; StillThere where something does not end.
+    LaunchRefused and OSError as in `launch`, OSError of `started` too; StillThere where something does not end.
     """
     began = time.monotonic()
     folder, keeper = launch(asked)
     try:
-        started(folder)
+        try:
+            started(folder)
+        except OSError:
+            await stop(folder, force=True, max_wait=_FIRM)
+            raise
         passed, stands = _Passed(beyond), _Stands(alike)
         follower = Follower(folder=folder, hello="face", patience=lambda _: asked.policy)
 

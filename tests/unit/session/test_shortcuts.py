@@ -1,6 +1,7 @@
 """Cheaper variants of a command: which a model and a command allow, what they change, what they save."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +9,10 @@ import pytest
 
 from firsttoken.isolate.edit import edited
 from firsttoken.isolate.settings import Wishes
-from firsttoken.isolate.shortcuts import Shortcut, few_layers, shortcuts_of
 from firsttoken.knowledge.load import profiles
 from firsttoken.model.plan import Sizes
 from firsttoken.session.isolating.command import read
+from firsttoken.session.isolating.shortcuts import Shortcut, few_layers, shortcuts_of
 
 
 @pytest.mark.parametrize(
@@ -76,6 +77,32 @@ def test_json_of_the_user_stays_under_that_of_a_shortcut(tmp_path: Path, given: 
     assert json.loads(argv[argv.index("--hf-overrides") + 1]) == expected
     without = [one for one in found.settings if "hf-overrides" in one.label]
     assert json.loads(edited(found.command, without, bold.add)[-1]) == {"num_hidden_layers": 4}, "what the trial removed stays away"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("--hf-overrides.a", "1", "--hf-overrides.b.c=x"), {"a": 1, "b": {"c": "x"}}),
+        (("--hf-overrides", '{"a": 1, "b": 1}', "--hf-overrides.a", "2"), {"a": 2, "b": 1}),
+        (('--hf-overrides={"a": 1, "b": 1}', "--hf_overrides", '{"a": 2}'), {"a": 2}),
+    ],
+)
+def test_however_the_user_writes_the_json_of_a_flag_it_counts_as_for_the_engine(words: tuple[str, ...], expected: dict[str, Any]) -> None:
+    found = read(("vllm", "serve", "m", *words), Wishes(), gpus=False)
+    argv = edited(found.command, (), Shortcut(name="x", add=("--hf-overrides", '{"num_hidden_layers": 4}')).add)
+    assert argv[:-1] == ("vllm", "serve", "m", "--hf-overrides")
+    assert json.loads(argv[-1]) == {**expected, "num_hidden_layers": 4}
+
+
+@pytest.mark.timeout(20)
+def test_a_config_that_is_no_file_of_json_is_none(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    os.mkfifo(config)
+    assert len(read(("vllm", "serve", str(tmp_path), "-tp", "8"), Wishes(), gpus=False).shortcuts) == 1
+    for text in (b"\xff\x00", b"[1, 2]", b"[" * 100_000, b'{"num_hidden_layers": ' + b"9" * 5000 + b"}"):
+        config.unlink()
+        config.write_bytes(text)
+        assert len(read(("vllm", "serve", str(tmp_path), "-tp", "8"), Wishes(), gpus=False).shortcuts) == 1
 
 
 def test_nested_parts_of_both_are_kept(tmp_path: Path) -> None:
