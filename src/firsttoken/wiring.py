@@ -36,6 +36,8 @@ from firsttoken.model.secrets import Secrets
 from firsttoken.observe.closeup import CloseLook
 from firsttoken.observe.counters import sample
 from firsttoken.observe.engine_counters import ask_counters
+from firsttoken.observe.errands import Errand
+from firsttoken.observe.expendable import Expendable
 from firsttoken.observe.gpu import GpuWatcher
 from firsttoken.observe.http import FirstTokenProber, first_http
 from firsttoken.observe.http_target import EPHEMERAL_FROM, Target, targets
@@ -56,6 +58,7 @@ from firsttoken.session.attaching.log_source import Found
 from firsttoken.session.attaching.remote import RemoteSenses, keyed
 from firsttoken.session.attaching.servers import Finder, Server
 from firsttoken.session.checking.beside import ChecksBeside
+from firsttoken.session.far_files import FAR, read_start
 from firsttoken.session.loading.beside import WeightsBeside
 from firsttoken.session.observer import Observer, Senses
 from firsttoken.session.planning import local_world
@@ -65,6 +68,10 @@ from firsttoken.survey.installed import versions
 _GUESS_EVERY = 5.0
 _GPUS_EVERY, _GPUS_SELDOM = 2.0, 60.0
 """seconds between two questions about GPUs, before and after ready"""
+_VERSIONS_CHILD = (sys.executable, "-P", "-m", "firsttoken.survey.installed")
+_VERSIONS_BY_CHILD = 30.0
+_VERSIONS_WITHIN = 0.2
+"""seconds that a round waits for them; later they come with a later one"""
 _LOOKED_AT = 256
 """processes, at most"""
 
@@ -82,7 +89,7 @@ class LocalSenses:
         self._reader = LogReader(profiles(), plan.engine, year=time.gmtime().tm_year)
         self._processes = ProcessWatcher(self._procfs, os.uname().nodename, title_patterns(plan.engine), mask=mask_argv)
         self._sockets = SocketWatcher(self._procfs)
-        self._weights = WeightWatcher(self._procfs, plan.weight_files)
+        self._weights = WeightWatcher(self._procfs, plan.weight_files, read=read_start)
         self._load = LoadWatcher(self._procfs)
         self._oom = OomWatcher(self._procfs)
         self._close_look = CloseLook(self._procfs, os.uname().nodename)
@@ -94,6 +101,7 @@ class LocalSenses:
         self._found_port: int | None = None
         self._guess_at = 0.0
         self._memory_at = 0.0
+        self._versions: Errand[dict[str, str]] | None = None
         self._told_versions = False
 
     def log(self, data: bytes, offset: int, wall: float) -> Sequence[Body]:
@@ -112,6 +120,7 @@ class LocalSenses:
         installed = self._installed(state, root.pid)
         keeper = self._keeper()
         self._processes.exclude = {os.getpid(), *_keeper_pids(keeper)}
+        self._processes.sessions = frozenset(session for session in keeper.get("sessions", ()) if isinstance(session, int))
         mark = keeper.get("mark")
         roots = [root, *([ProcessKey(root.node, keeper["pid"], keeper["start"])] if "start" in keeper else [])]
         events: list[Body] = [*installed, *self._processes.scan(roots, mark=mark.encode() if isinstance(mark, str) else None)]
@@ -254,20 +263,35 @@ class LocalSenses:
         return self._prober
 
     def _installed(self, state: State, pid: int) -> Sequence[Body]:
-        """Once, when the engine is known."""
+        """Once, when the engine is known; in a thread, since its environment may lie on a network that is slow, or dead."""
         engine = state.plan.engine
-        if engine is None or self._told_versions:
+        if engine is None:
+            return ()
+        if self._versions is None:
+            argv, world = self._procfs.cmdline(pid), world_of(self._procfs, pid)
+            names = (engine, *generic().packages)
+            self._versions = Errand(lambda: _versions(argv[0], names, world) if argv else {}, "firsttoken-versions")
+            self._versions.wait(_VERSIONS_WITHIN)
+        if self._told_versions or not self._versions.done:
             return ()
         self._told_versions = True
-        argv = self._procfs.cmdline(pid)
-        world = world_of(self._procfs, pid)
-        found = versions(argv[0], (engine, *generic().packages), dict(world.env), world.cwd) if argv else {}
-        return (Installed(versions=found),) if found else ()
+        return (Installed(versions=self._versions.result),) if self._versions.result else ()
 
     def _read_key(self, pid: int, argv: tuple[str, ...]) -> tuple[str, str] | None:
         if self._key_env is not None and os.environ.get(self._key_env):
             return os.environ[self._key_env], f"environment {self._key_env}"
         return api_key(argv, world_of(self._procfs, pid), profiles())
+
+
+def _versions(program: str, packages: Sequence[str], world: World) -> dict[str, str]:
+    """By a child where a network may be in the way: this process must have no file open there when it starts another (`Expendable`)."""
+    path = {"PATH": world.env.get("PATH", os.defpath)}
+    if not FAR.any:
+        return versions(program, packages, path, world.cwd)
+    asked = json.dumps({"program": program, "packages": packages, "env": path, "cwd": world.cwd})
+    outcome = Expendable().run_blocking((*_VERSIONS_CHILD, asked), _VERSIONS_BY_CHILD)
+    told = json.loads(outcome.output) if outcome.error is None else {}
+    return {str(name): str(version) for name, version in told.items()}
 
 
 def _without_us(places: Places) -> Places:
@@ -350,8 +374,7 @@ def observe(folder: RunFolder) -> None:
     first = (Planned(plan=plan, policy=policy, firsttoken=__version__),)
     held = os.environ.get(MASTER_ENV, "")
     master = int(held) if held.isdigit() else None
-    world = local_world(dict(os.environ), str(spec.get("cwd") or "/"))
-    beside = ChecksBeside(spec.get("command") or (), world, folder.keeper) if spec.get("check") else None
+    beside = ChecksBeside(spec.get("command") or (), str(spec.get("cwd") or "/"), folder.keeper) if spec.get("check") else None
     weights = WeightsBeside(plan.weight_files, prefetch=spec.get("prefetch") is True)
     secrets = _told_secrets(master)
     observer = Observer(folder=folder, senses=senses, master=master, secrets=secrets, beside=beside, alongside=weights)

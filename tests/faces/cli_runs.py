@@ -18,6 +18,8 @@ from firsttoken.launch.spec import LadderWaits
 TARGETS = Path(__file__).parents[1] / "targets"
 FIRSTTOKEN = (sys.executable, "-m", "firsttoken")
 FAKE = (sys.executable, "-S", str(TARGETS / "fake_server.py"))
+FUSE = (sys.executable, str(TARGETS / "fuse_mount.py"))
+"""In front of a command: beside network storage of any temper."""
 SECONDS = 60.0
 """What no call needs on any machine."""
 

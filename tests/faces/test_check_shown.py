@@ -3,8 +3,10 @@
 import fcntl
 import json
 import os
+import re
 import shutil
 import socket
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -12,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_runs import FIRSTTOKEN, Cli
+from cli_runs import FIRSTTOKEN, FUSE, Cli
+from gpu_fixtures import built
 from model_folders import EAGLE3, LLAMA, eagle3_tensors, write_model
 
 ROOT = os.getuid() == 0 and shutil.which("unshare") is not None
@@ -20,12 +23,14 @@ ROOT = os.getuid() == 0 and shutil.which("unshare") is not None
 
 @dataclass(slots=True)
 class Setting:
-    """What the command meets. `before`: programs in front of ours; `flags`: behind the model; `options`: of check itself."""
+    """What the command meets. `before`: programs in front of ours; `options`: of check itself; `command`: what is launched, but for the
+    model and the `flags` behind it."""
 
     model: Path
     tmp: Path
     flags: list[str] = field(default_factory=list)
-    options: list[str] = field(default_factory=list)
+    options: list[str] = field(default_factory=lambda: ["--quick"])
+    command: tuple[str, ...] = ("vllm", "serve")
     env: dict[str, str] = field(default_factory=dict)
     before: tuple[str, ...] = ()
     name: str | None = None
@@ -51,6 +56,22 @@ def config(setting: Setting, **changes: Any) -> None:
 def mounted(setting: Setting, script: str) -> None:
     """In a mount namespace of its own."""
     setting.before = ("unshare", "-m", "sh", "-c", f'{script} && exec "$@"', "sh")
+
+
+def on_network(setting: Setting, point: Path) -> None:
+    """What lies at `point` is served from there by network storage."""
+    setting.before = (*FUSE, str(shutil.move(point, setting.tmp / "served")), str(point))
+    point.mkdir()
+
+
+def venv(setting: Setting) -> Path:
+    """The site-packages of the interpreter that launches SGLang."""
+    (setting.tmp / "venv/bin").mkdir(parents=True)
+    (setting.tmp / "venv/bin/python").symlink_to(sys.executable)
+    setting.command = (str(setting.tmp / "venv/bin/python"), "-m", "sglang.launch_server", "--model-path")
+    packages = setting.tmp / "venv/lib/python3.11/site-packages"
+    packages.mkdir(parents=True)
+    return packages
 
 
 @shown("weights-corrupt")
@@ -184,6 +205,44 @@ def _(setting: Setting) -> None:
     setting.env["PATH"] = str(setting.tmp / "bin")
 
 
+@shown("kernel-missing-sm")
+def _(setting: Setting) -> None:
+    library = venv(setting) / "torch/lib/libtorch_cuda.so"
+    library.parent.mkdir(parents=True)
+    library.write_bytes(built("several.o"))  # by nvcc, for sm_75 to sm_90
+    setting.options = ["--gpu", "sm_120"]
+
+
+@shown("dependency-abi-mismatch")
+def _(setting: Setting) -> None:
+    packages = venv(setting)
+    for name, version in (("flashinfer_python", "0.6.1"), ("flashinfer_cubin", "0.6.0")):
+        (packages / f"{name}-{version}.dist-info").mkdir()
+        metadata = f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: {version}\n"
+        (packages / f"{name}-{version}.dist-info/METADATA").write_text(metadata)
+
+
+@shown("kv-too-small-for-request", "warn")
+def _(setting: Setting) -> None:
+    config(setting, max_position_embeddings=50_000_000)
+    setting.command = ("python", "-m", "sglang.launch_server", "--model-path")
+    setting.options += ["--gpu-memory", "16"]
+
+
+@shown("pids-limit", "warn")
+def _(setting: Setting) -> None:
+    setting.before = ("prlimit", "--nproc=300:300")
+
+
+@shown("gpu-shim-preload", "warn")
+def _(setting: Setting) -> None:
+    """The shim is a small library of this machine's own."""
+    mapped = set(re.findall(r"/\S+/lib\S+\.so\S*", Path("/proc/self/maps").read_text()))
+    smallest = min((path for path in mapped if "/python" not in path), key=os.path.getsize)
+    shutil.copy(smallest, setting.tmp / "libvgpu.so")
+    setting.env["LD_PRELOAD"] = str(setting.tmp / "libvgpu.so")
+
+
 @shown("program-not-found", "warn")
 def _(setting: Setting) -> None:
     setting.env["PATH"] = os.environ["PATH"]
@@ -213,6 +272,35 @@ if ROOT:
         mounted(setting, f"mount -t tmpfs -o ro tmpfs {setting.tmp}/home/.cache")
         setting.env["HOME"] = str(setting.tmp / "home")
 
+    @shown("memlock-limit")
+    def _(setting: Setting) -> None:
+        """The adapter's folder is a stand-in for the hardware; the limit is real."""
+        mounted(setting, "mount -t tmpfs tmpfs /sys/class && mkdir -p /sys/class/infiniband/mlx5_0")
+        setting.before += ("prlimit", "--memlock=65536:65536")
+        setting.flags += ["--nnodes", "2"]
+
+
+if ROOT and os.access("/dev/fuse", os.R_OK | os.W_OK):
+
+    @shown("mmap-network-storage", "warn")
+    def _(setting: Setting) -> None:
+        on_network(setting, setting.model)
+
+    @shown("cache-on-network-storage", "warn")
+    def _(setting: Setting) -> None:
+        (setting.tmp / "home/.cache/vllm").mkdir(parents=True)
+        on_network(setting, setting.tmp / "home/.cache")
+        setting.env["HOME"] = str(setting.tmp / "home")
+
+    @shown("ready-timeout-kills-slow-start", "warn")
+    def _(setting: Setting) -> None:
+        """169 GB of holes."""
+        shutil.rmtree(setting.model)
+        large = {"hidden_size": 8192, "intermediate_size": 28672, "num_hidden_layers": 100, "num_attention_heads": 64, "head_dim": 128}
+        config(setting, **large)
+        on_network(setting, setting.model)
+        setting.flags += ["--data-parallel-size", "2"]
+
 
 @pytest.mark.parametrize("name", SHOWN)
 def test_a_check_is_shown_by_the_real_thing(name: str, cli: Cli, tmp_path: Path) -> None:
@@ -230,9 +318,9 @@ def test_a_healthy_command_fails_none_of_them(cli: Cli, tmp_path: Path) -> None:
 
 
 def checks(cli: Cli, setting: Setting) -> Mapping[str, set[str]]:
-    command = ("vllm", "serve", setting.name or str(setting.model), *setting.flags)
+    command = (*setting.command, setting.name or str(setting.model), *setting.flags)
     argv = (*setting.before, *FIRSTTOKEN)
-    said = cli.start("check", "--json", "--quick", *setting.options, "--", *command, argv=argv, env=setting.env).end()
+    said = cli.start("check", "--json", *setting.options, "--", *command, argv=argv, env=setting.env).end()
     found: dict[str, set[str]] = {}
     for one in said.json["checks"]:
         found.setdefault(one["id"], set()).add(one["result"])

@@ -8,6 +8,7 @@ thread: the errno of a failed exec comes back through a pipe that closes on exec
 import contextlib
 import errno
 import os
+import select
 import signal
 import stat
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126
 MASTER_FD = 3
 """The descriptor under which an observer finds the server's output."""
 MASTER_ENV = "FIRSTTOKEN_MASTER_FD"
+EXEC_WITHIN = 30.0
+"""Seconds that the kernel is given to find the program and its interpreter."""
 _PIPE_BYTES = 65536
 """What a pipe takes without a reader."""
 
@@ -63,6 +66,9 @@ def spawn_server(spec: LaunchSpec, env: dict[bytes, bytes], output: int, cgroup_
             _become_server(spec, argv, env, candidates, stdin, output, cgroup_procs, told)
         os.close(told)
         told = -1
+        if not select.select([failed], [], [], EXEC_WITHIN)[0]:
+            os.kill(pid, signal.SIGKILL)  # whenever its mount lets go of it, it must not become a server that nobody watches
+            return _refusal(spec, "late", 0, candidates)
         report = _read_all(failed)
     finally:
         os.close(failed)
@@ -180,6 +186,9 @@ def _default_signals() -> list[signal.Signals]:
 
 def _refusal(spec: LaunchSpec, stage: str, number: int, candidates: list[bytes]) -> Refused:
     program, reason = spec.shown_argv[0], os.strerror(number) if number else "it could not be prepared"
+    if stage == "late":
+        fact = f"{program} could not be started: its file system gave no answer within {EXEC_WITHIN:.0f} s (a dead mount?)"
+        return Refused(f"{fact}; look at its folder, its interpreter's and those of PATH with `df`", NOT_EXECUTABLE)
     if stage == "cwd":
         return Refused(f"the working folder {spec.cwd} cannot be entered: {reason}", NOT_EXECUTABLE)
     if stage == "start":

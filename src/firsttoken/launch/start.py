@@ -20,8 +20,8 @@ from firsttoken.hosts.procfs import Procfs
 from firsttoken.launch.folder import Key
 from firsttoken.launch.spec import LaunchSpec
 
-REPORT_WITHIN = 20.0
-"""Seconds. A keeper reports in a few hundredths; a machine that swaps may need longer."""
+REPORT_WITHIN = 45.0
+"""Seconds. A keeper reports in a few hundredths; a machine that swaps, or a program on storage that is slow to answer, may need longer."""
 
 _PROGRAM = "import sys; sys.path.insert(0, sys.argv.pop(1)); from firsttoken.launch.keeper import main; main()"
 _COERCED = (b"C.UTF-8", b"C.utf8", b"UTF-8")

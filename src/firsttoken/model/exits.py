@@ -5,6 +5,8 @@ from firsttoken.model.result import Result
 from firsttoken.model.words import Phase, Verdict
 
 USAGE = 2
+CANNOT_CREATE = 73
+"""EX_CANTCREAT of sysexits.h"""
 STILL = 75
 UNKNOWN = 76
 TIMED_OUT = 124

@@ -90,7 +90,7 @@ class GpuWatcher:
         self._tries += 1
         try:
             self._probe = subprocess.Popen(
-                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, process_group=0
             )
         except OSError:
             self._over = True

@@ -27,7 +27,8 @@ _UNSETTLED = -1
 
 
 class ProcessWatcher:
-    """`exclude` holds bare pids that are never members (keeper, observer, face) and may be changed between scans.
+    """`exclude` holds bare pids that are never members (keeper, observer, face), `sessions` those in which none is (observers' own, with
+    their children); both may be changed between scans.
 
     An excluded root is not told, but what it inherited is a member where it carries the mark (or where no mark is set): give the keeper
     as a root and as excluded. A daemon that left tree and environment behind is nobody's member, though the subreaper became its
@@ -46,6 +47,7 @@ class ProcessWatcher:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.exclude = set(exclude)
+        self.sessions: frozenset[int] = frozenset()
         self.title_patterns = tuple(title_patterns)
         """may be replaced when the engine is recognised; members whose tag changes are told again"""
         self._procfs = procfs
@@ -139,7 +141,7 @@ class ProcessWatcher:
         fresh = {
             pid: stat
             for pid, stat in stats.items()
-            if not (pid in self._members or pid in barred or stat.flags & _KERNEL_THREAD or stat.dead)
+            if not (pid in self._members or pid in barred or stat.sid in self.sessions or stat.flags & _KERNEL_THREAD or stat.dead)
             and (stat.ppid not in barred or pid in named)
         }
         parents = {pid: member.process.start for pid, member in self._members.items()}

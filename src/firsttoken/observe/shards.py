@@ -2,12 +2,14 @@
 
 A folder may hold the same weights twice (`model-*.safetensors` beside `consolidated.safetensors`, several quantisations in GGUF): files are
 kept in sets, and which set is loaded is known for sure only when one of its files is opened. `survey` asks the file system and may hang on
-a dead mount: it is for an errand. Everything else here only looks at names.
+a dead mount: it is for an errand. Indexes are read by the caller's own reader: an observer must have no file of such a mount open.
+Everything else here only looks at names.
 """
 
 import os
 import re
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import PurePosixPath
@@ -46,22 +48,36 @@ class ShardSet:
     given: bool = False
 
 
-def survey(path: str, *, given: bool) -> tuple[ShardSet, ...]:
+Read = Callable[[str, int], bytes | None]
+"""of a path, the first so many bytes; None where they cannot be had"""
+
+
+def read_directly(path: str, most: int) -> bytes | None:
+    try:
+        with open(path, "rb") as file:
+            return file.read(most)
+    except (OSError, ValueError):
+        return None
+
+
+def survey(path: str, *, given: bool, read: Read = read_directly) -> tuple[ShardSet, ...]:
     """`given`: the sets of weights in a folder, the likeliest first, or the one set of a file. Else the set that an opened file belongs to,
     which may be a blob of a hub cache. Empty where there are none. May hang."""
     try:
         blob = _BLOB.match(path)
         if blob is not None and not given:
             folder = _snapshot(blob["repository"], path)
-            found = () if folder is None else _folder(folder, given=False)
+            found = () if folder is None else _folder(folder, given=False, read=read)
             return tuple(one for one in found if any(shard.real == path for shard in one.shards))
         if not given:
             return tuple(
-                found for found in _folder(os.path.dirname(path), given=False) if any(shard.real == path for shard in found.shards)
+                found
+                for found in _folder(os.path.dirname(path), given=False, read=read)
+                if any(shard.real == path for shard in found.shards)
             )
         mode = os.stat(path).st_mode
         if stat.S_ISDIR(mode):
-            return _folder(path, given=True)
+            return _folder(path, given=True, read=read)
         return (_beside(path),) if stat.S_ISREG(mode) else ()
     except (OSError, ValueError):
         return ()
@@ -87,13 +103,13 @@ def place_of(path: str) -> str:
     return f"{name.parent}/{_family(name.name)}"
 
 
-def _folder(folder: str, *, given: bool) -> tuple[ShardSet, ...]:
+def _folder(folder: str, *, given: bool, read: Read) -> tuple[ShardSet, ...]:
     names = os.listdir(folder)[:_MOST_NAMES]
     weights = [name for name in names if PurePosixPath(name).suffix in _RANKED]
     indexed: set[str] = set()
     for name in names:
         if name.endswith(".index.json"):
-            indexed |= _index(os.path.join(folder, name))
+            indexed |= _index(read(os.path.join(folder, name), _INDEX_CAP) or b"")
     families: dict[str, list[str]] = {}
     for name in weights:
         families.setdefault(_family(name), []).append(name)
@@ -151,13 +167,9 @@ def _snapshot(repository: str, blob: str) -> str | None:
     return None if best is None else best[1]
 
 
-def _index(path: str) -> set[str]:
+def _index(content: bytes) -> set[str]:
     """File names in an index. Its tensors may be hundreds of thousands: names are picked out without parsing it."""
-    try:
-        with open(path, "rb") as file:
-            return {name.decode("utf8", "replace") for name in set(_INDEXED.findall(file.read(_INDEX_CAP)))}
-    except (OSError, ValueError):
-        return set()
+    return {name.decode("utf8", "replace") for name in set(_INDEXED.findall(content))}
 
 
 def _family(name: str) -> str:

@@ -21,7 +21,7 @@ from firsttoken.observe.counters import parse_io
 from firsttoken.observe.errands import Errand, Errands
 from firsttoken.observe.memory import parse_statm
 from firsttoken.observe.shard_book import ShardBook
-from firsttoken.observe.shards import ShardSet, may_be_weights, place_of, survey
+from firsttoken.observe.shards import Read, ShardSet, may_be_weights, place_of, read_directly, survey
 
 _DESCRIPTOR_SHARE = 0.005
 _MAPS_SHARE = 0.01
@@ -57,18 +57,21 @@ class _Reader:
 
 
 class WeightWatcher:
-    """`paths`: folders or files that the command names, where they are local; others are found when a process opens them."""
+    """`paths`: folders or files that the command names, where they are local; others are found when a process opens them. `read`: by what
+    an index is read."""
 
     def __init__(
         self,
         procfs: Procfs,
         paths: Iterable[str] = (),
         *,
+        read: Read = read_directly,
         clock: Callable[[], float] = time.monotonic,
         cost: Callable[[], float] = time.thread_time,
         page: int = mmap.PAGESIZE,
     ) -> None:
         self._procfs = procfs
+        self._read = read
         self._clock = clock
         self._cost = cost
         self._page = page
@@ -128,7 +131,7 @@ class WeightWatcher:
         now = self._clock()
         if now < self._asked.get(place, float("-inf")) + _SURVEY_AGAIN or (place not in self._asked and len(self._asked) >= _MOST_SURVEYS):
             return
-        errand = self._errands.send(lambda: survey(path, given=given))
+        errand = self._errands.send(lambda: survey(path, given=given, read=self._read))
         if errand is None:
             if given:
                 self._refused.append((path, given))

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import FrameType
 
-from firsttoken.model.events import Event, Exited
+from firsttoken.model.events import Event, Exited, Missed
 from firsttoken.model.exits import TIMED_OUT, UNKNOWN, server_status
 from firsttoken.model.words import Verdict
 from firsttoken.session.follow import Follower, Seen
@@ -22,6 +22,8 @@ from firsttoken.session.tend import signal_server, stop
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _END_WITHIN = 120.0
+_LEFT_AFTER = 20.0
+"""seconds after which a server that SIGKILL does not end is left to its keeper: it waits in the kernel, for a dead mount or a driver"""
 
 
 @contextmanager
@@ -63,6 +65,7 @@ class Foreground:
     _ended_by: signal.Signals | None = None
     """the signal to us that began the stop of a server that was starting"""
     _forwarded_end: str | None = None
+    _cannot_end: bool = False
     _root_ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self) -> tuple[Seen, int]:
@@ -80,7 +83,7 @@ class Foreground:
             loop.add_signal_handler(number, on_signal, number)
         for number in self.held:
             on_signal(number)
-        self.follower.on_event = self._watch_root(self.follower.on_event)
+        self.follower.on_event = self._watch_end(self.follower.on_event)
         sweeping = loop.create_task(self._end_leftovers())
         try:
             return await (self._to_the_decision() if self.until_ready else self._to_the_end())
@@ -97,7 +100,7 @@ class Foreground:
         if seen.ended is None:
             await self._send({"stop": {"by": "run --until ready", "force": False}})
             end = await self.follower.until_end(max_wait=_END_WITHIN)
-            if end.ended is None:
+            if end.ended is None and not self._cannot_end:
                 self.said(f"the server is still ending; `firsttoken stop --force {self.follower.folder.name}` cuts that short")
             else:  # what was seen stays, but nothing is left to stop or to wait for
                 seen = replace(seen, result=replace(seen.result, next=end.result.next))
@@ -114,7 +117,7 @@ class Foreground:
         seen = await self.follower.until_end()
         exit_ = seen.result.exit
         if exit_.code is None and exit_.signal is None:
-            return seen, seen.code or UNKNOWN
+            return seen, 128 + self._ended_by if self._cannot_end and self._ended_by is not None else seen.code or UNKNOWN
         if self._ended_by is not None and exit_.signal is not None:
             return seen, 128 + self._ended_by  # it died of our ladder, and that of the signal to us
         return seen, server_status(exit_.code, exit_.signal)
@@ -141,13 +144,22 @@ class Foreground:
         if self._forwarded_end is not None and not self.follower.state.emptied:
             await self._send({"stop": {"by": f"signal {self._forwarded_end}", "force": False}})
 
-    def _watch_root(self, told: Callable[[Event], None]) -> Callable[[Event], None]:
+    def _watch_end(self, told: Callable[[Event], None]) -> Callable[[Event], None]:
         def on_event(event: Event) -> None:
             told(event)
             if isinstance(event.body, Exited) and event.body.root:
                 self._root_ended.set()
+            if isinstance(event.body, Missed) and event.body.request == "stop":
+                self._leave_it(event.body.reason)
 
         return on_event
+
+    def _leave_it(self, why: str) -> None:
+        """The kernel does not let go of the server: our own end does not wait for its."""
+        self.said(f"{why} Its keeper waits for that; we do not, beyond {_LEFT_AFTER:.0f} s")
+        self._cannot_end = True
+        stream, until = self.follower.stream, asyncio.get_running_loop().time() + _LEFT_AFTER
+        stream.until = until if stream.until is None else min(stream.until, until)
 
     async def _send(self, message: dict[str, object]) -> bool:
         """On a link of its own, so that a decision or a slow log never delays a signal. False where no keeper takes it."""

@@ -16,10 +16,12 @@ from firsttoken.launch.spec import LaunchSpec
 from firsttoken.launch.start import KeeperHandle, StartError, start_keeper
 from firsttoken.model.codec import encode, masked_plan
 from firsttoken.model.events import Body, Event, LaunchFailed, Planned
+from firsttoken.model.exits import NOT_EXECUTABLE
 from firsttoken.model.plan import Plan, Policy
 from firsttoken.model.redact import secrets_in_argv, secrets_in_env
 from firsttoken.model.secrets import Secrets
 from firsttoken.session.arming import arming
+from firsttoken.session.far_files import FAR
 from firsttoken.session.planning import working_folder
 from firsttoken.session.surroundings import surroundings
 from firsttoken.session.tend import run_state
@@ -79,8 +81,18 @@ def launch(asked: Asked) -> tuple[RunFolder, KeeperHandle]:
     try:
         return folder, start_keeper(spec, folder.path)
     except StartError as error:
-        _record_refusal(folder, asked, str(error), error.code)
-        raise LaunchRefused(str(error), error.code, folder) from error
+        text = str(error) if error.code != NOT_EXECUTABLE else _named(str(error), asked)
+        _record_refusal(folder, asked, text, error.code)
+        raise LaunchRefused(text, error.code, folder) from error
+
+
+def _named(text: str, asked: Asked) -> str:
+    """A refusal, with the mount by its name where the program lies on one that gives no answer."""
+    program, shown = asked.argv[0], asked.plan.command[0]
+    searched = {**os.environ, **asked.env}.get("PATH", os.defpath).split(os.pathsep)
+    paths = [os.path.join(working_folder(), program)] if "/" in program else [os.path.join(folder, program) for folder in searched]
+    silence = next((found for path in paths if (found := FAR.silence(path)) is not None), None)
+    return f"{shown} could not be started: {silence.advice('it' if '/' in program else 'a folder of PATH')}" if silence else text
 
 
 def _secrets(asked: Asked) -> Secrets:

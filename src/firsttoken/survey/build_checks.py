@@ -14,7 +14,7 @@ from pathlib import Path
 from firsttoken.knowledge.profile import CacheFolder
 from firsttoken.model.checks import Check, Part, fail, passed, skipped, warn
 from firsttoken.survey.limit_checks import storage
-from firsttoken.survey.mounts import Mount, mount_of
+from firsttoken.survey.mounts import Mount
 
 _fail, _warn = partial(fail, Part.MACHINE), partial(warn, Part.MACHINE)
 _pass, _skipped = partial(passed, Part.MACHINE), partial(skipped, Part.MACHINE)
@@ -71,10 +71,10 @@ def batons(cache: CacheFolder, folder: str) -> list[str]:
     return sorted(found)
 
 
-def cache_folders(folders: Sequence[tuple[CacheFolder, str]], mounts: Sequence[Mount]) -> Iterator[Check]:
-    """Writable, and on a local disk."""
+def cache_folders(folders: Sequence[tuple[CacheFolder, str]], mount_of: Callable[[str], Mount | None]) -> Iterator[Check]:
+    """Writable, and on a local disk. `mount_of` an absolute path."""
     for cache, folder in folders:
-        mount = mount_of(os.path.abspath(folder), mounts)
+        mount = mount_of(os.path.abspath(folder))
         yield from storage(cache.name, folder, mount, weights=False)
         above = _existing(folder)
         if above is not None and (mount is None or not mount.network) and not os.access(above, os.W_OK | os.X_OK):

@@ -1,7 +1,12 @@
-"""Versions of packages in an engine's own environment, from its metadata on disk: nothing of it is imported or run."""
+"""Versions of packages in an engine's own environment, from its metadata on disk: nothing of it is imported or run.
 
+`python -P -m firsttoken.survey.installed JSON`: the same by a process that may be left behind, where that disk is a network's.
+"""
+
+import json
 import os
 import shutil
+import sys
 from collections.abc import Iterable, Mapping
 from importlib.metadata import distributions
 from pathlib import Path
@@ -82,3 +87,7 @@ def _version(package: str, folder: str) -> str | None:
     except (OSError, ValueError, KeyError):
         return None
     return None
+
+
+if __name__ == "__main__":
+    print(json.dumps(versions(**json.loads(sys.argv[1]))))

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from firsttoken.survey.page_cache import cached_bytes
+from firsttoken.survey.page_cache import by_cachestat, cached_bytes
 
 _THREADS, _MANY_THREADS = 4, 8
 _MANY_FROM = 3e9
@@ -28,6 +28,9 @@ _TRIED_AFTER, _TRIED_FOR = 3.0, 1.0
 _GOOD, _BETTER = 0.3, 1.5
 """of the storage's known rate: then nothing else is tried; times as fast: then it is stayed with"""
 _ROOM_EVERY = 0.5
+_LOOK_EVERY = 2.0
+_OPEN_LOOKED_AT = 4
+"""files; counting their pages takes some milliseconds a gigabyte"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,14 +83,16 @@ class Prefetch:
         self._stop.set()
 
     def run(self, told: Callable[[Progress], None] = lambda progress: None, *, every: float = 0.2) -> Progress:
-        """Until all is there, memory is full, an error comes or `stop` was called. Blocks where the file system does."""
+        """Until all is there, memory is full, an error comes or `stop` was called. Blocks where the file system does; `told` hears nothing
+        while nothing comes from it."""
         self._left = self._room()
         began = time.perf_counter()
         threads = [threading.Thread(target=self._work, daemon=True) for _ in range(self._threads)]
         for thread in threads:
             thread.start()
         chooser = _Chooser(self._known)
-        room_at = 0.0
+        room_at = looked_at = 0.0
+        counted = come = -1
         while any(thread.is_alive() for thread in threads):
             next((thread for thread in threads if thread.is_alive()), threads[0]).join(every if chooser.settled else 0.05)
             seconds = time.perf_counter() - began
@@ -98,7 +103,13 @@ class Prefetch:
                 room = self._room()  # pages of files count as free in it: ours are taken off
                 with self._lock:
                     self._left = None if room is None else room - self._now.read
-            told(self._now)
+            moved = self._now.done != counted
+            if not moved and seconds - looked_at >= _LOOK_EVERY:
+                looked_at, before, come = seconds, come, self._come()
+                moved = before >= 0 and come != before
+            if moved:
+                counted = self._now.done
+                told(self._now)
         for fd in self._fds.values():
             os.close(fd)
         ended = self._now.ended or ("stopped" if self._stop.is_set() else "done")
@@ -149,6 +160,12 @@ class Prefetch:
             length = min(_PLAIN_PIECE if plain else self._piece, self._files[number][1] - at)
             self._next = (number, at + length)
             return self._fds[number], at, length, plain
+
+    def _come(self) -> int:
+        """Bytes in memory of the files that are read now: a storage may be too slow to bring a whole piece. No disk is asked."""
+        with self._lock:
+            fds = [(fd, self._files[number][1]) for number, fd in list(self._fds.items())[-_OPEN_LOOKED_AT:]]
+        return sum(by_cachestat(fd, 0, size) or 0 for fd, size in fds)
 
     def _count(self, done: int, read: int) -> None:
         with self._lock:

@@ -48,7 +48,7 @@ class Storage:
 
 
 def mount_for(path: str, root: str = "/") -> Mount | None:
-    """The mount that an absolute path lies on, by its name alone: nothing is asked of the file system, and links are not followed."""
+    """The mount that an absolute path without links lies on, by its name alone: nothing is asked of the file system."""
     return mount_of(path, parse_mounts(_text(os.path.join(root, "proc/self/mountinfo"), 1 << 20)))
 
 

@@ -1,6 +1,7 @@
 """Programs that are run with a deadline and may be left behind."""
 
 import asyncio
+import os
 import sys
 import time
 
@@ -34,6 +35,29 @@ def test_a_program_that_does_not_end_is_killed_at_its_deadline() -> None:
     assert not outcome.left_behind
     assert children.left_behind == ()
     assert time.monotonic() - began < 10
+
+
+def test_an_answer_of_one_line_counts_when_it_is_there_whether_its_program_can_end_or_not() -> None:
+    children = Expendable()
+    answering = "import signal, sys; print('so', flush=True); signal.pause()"
+    outcome = asyncio.run(children.run((sys.executable, "-I", "-c", answering), 20.0, line=True))
+    assert (outcome.output, outcome.error, outcome.late) == (b"so\n", None, False)
+    silent = asyncio.run(children.run((sys.executable, "-I", "-c", "import signal; signal.pause()"), 0.5, line=True))
+    assert silent.late
+    ended = asyncio.run(children.run((sys.executable, "-I", "-c", "print('so')"), 20.0, line=True))
+    assert ended.output == b"so\n"
+
+
+def test_one_may_be_run_from_within_an_event_loop() -> None:
+    async def within() -> bytes:
+        return Expendable().run_blocking((sys.executable, "-I", "-c", "print('so')"), 20.0).output
+
+    assert asyncio.run(within()) == b"so\n"
+
+
+def test_children_stay_in_our_session_and_out_of_our_process_group() -> None:
+    told = Expendable().run_blocking((sys.executable, "-I", "-c", "import os; print(os.getsid(0), os.getpgrp() == os.getpid())"), 20.0)
+    assert told.output.split() == [str(os.getsid(0)).encode(), b"True"]
 
 
 def test_a_program_that_is_not_there_is_said_to_be_missing() -> None:

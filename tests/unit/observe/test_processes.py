@@ -248,6 +248,16 @@ def test_a_dead_child_of_an_excluded_keeper_is_left_to_the_keeper(proc: FakeProc
     assert watcher.scan([keeper, root]) == [MemberGone(process=root)]
 
 
+def test_what_an_observer_has_left_is_no_member(proc: FakeProc) -> None:
+    keeper = proc.process(5, start=50)
+    root = proc.process(10, ppid=5, start=100)
+    proc.process(20, ppid=5, start=110)
+    watcher = ProcessWatcher(proc.procfs, NODE, exclude=[5])
+    watcher.sessions = frozenset({20})
+    watcher.scan([keeper, root])
+    assert [member.process for member in watcher.members] == [root]
+
+
 def test_a_process_whose_main_thread_alone_ended_is_still_there(proc: FakeProc) -> None:
     root = proc.process(10, start=100)
     watcher = ProcessWatcher(proc.procfs, NODE)

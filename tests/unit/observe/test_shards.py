@@ -34,6 +34,20 @@ def test_the_index_tells_which_shards_belong_together(tmp_path: Path) -> None:
     assert first(tmp_path) == names
 
 
+def test_an_index_is_read_by_whoever_may(tmp_path: Path) -> None:
+    fill(tmp_path, "model-1.safetensors", "model-2.safetensors", "old-1.safetensors", "old-2.safetensors", "old-3.safetensors")
+    index(tmp_path, "nobody reads this")
+    asked: list[str] = []
+
+    def read(path: str, most: int) -> bytes:
+        asked.append(path)
+        return b'{"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}'
+
+    found = survey(str(tmp_path), given=True, read=read)
+    assert [os.path.basename(shard.path) for shard in found[0].shards] == ["model-1.safetensors", "model-2.safetensors"]
+    assert asked == [str(tmp_path / "model.safetensors.index.json")]
+
+
 def test_without_an_index_safetensors_come_before_bin_and_the_larger_set_first(tmp_path: Path) -> None:
     fill(tmp_path, "pytorch_model.bin", "model-1.safetensors", "model-2.safetensors", "model-10.safetensors")
     fill(tmp_path, "adapter.safetensors", size=1 << 20)

@@ -7,11 +7,12 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import pytest
 from fake_keeper import BEGIN, FakeKeeper, gone, in_time
 from test_follow import READY
 
 from firsttoken.history.runs import RunFolder
-from firsttoken.model.events import Emptied, Judged, StopAsked
+from firsttoken.model.events import Emptied, Judged, Missed, StopAsked
 from firsttoken.model.words import Phase, Verdict
 from firsttoken.session.follow import Follower, Seen
 from firsttoken.session.foreground import Foreground, held_signals
@@ -135,6 +136,19 @@ def test_what_we_were_told_to_ignore_stays_ignored(tmp_path: Path) -> None:
         assert run(tmp_path, play)[2] == [{"signal": int(signal.SIGUSR1)}]
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_a_server_that_no_signal_ends_is_left_to_its_keeper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("firsttoken.session.foreground._LEFT_AFTER", 0.2)
+    said: list[str] = []
+
+    async def play(keeper: FakeKeeper) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await keeper.heard(lambda message: "stop" in message)
+        await keeper.play(StopAsked(by="signal SIGTERM"), Missed(request="stop", reason="it is in state D."))
+
+    assert run(tmp_path, play, said=said.append)[1] == 143
+    assert said[-1].startswith("it is in state D. Its keeper waits for that; we do not")
 
 
 def test_until_ready_takes_the_server_along_with_the_status_of_the_decision(tmp_path: Path) -> None:

@@ -251,11 +251,11 @@ def test_a_baton_that_nobody_holds_is_stale_and_one_that_is_held_has_a_name(tmp_
 
 def test_caches_on_the_network_or_not_writable_warn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folders = [(CACHE, str(tmp_path / "not/there/yet"))]
-    assert results(build_checks.cache_folders(folders, ())) == {}
+    assert results(build_checks.cache_folders(folders, lambda _: None)) == {}
     nfs = Mount(point=str(tmp_path), kind="nfs", source="s:/x")
-    assert results(build_checks.cache_folders(folders, (nfs,))) == {"cache-on-network-storage": WARN}
+    assert results(build_checks.cache_folders(folders, lambda _: nfs)) == {"cache-on-network-storage": WARN}
     monkeypatch.setattr(os, "access", lambda *_: False)
-    assert results(build_checks.cache_folders(folders, ())) == {"cache-dir-not-writable": WARN}
+    assert results(build_checks.cache_folders(folders, lambda _: None)) == {"cache-dir-not-writable": WARN}
 
 
 def test_compilers_are_looked_for_where_the_engine_will(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Streaming files into the page cache: all of it, in order, within memory, and stoppable."""
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,25 @@ def test_it_stops_when_told(tmp_path: Path) -> None:
     work.stop()
     last = work.run()
     assert (last.ended, last.done) == ("stopped", 0)
+
+
+def test_nothing_is_told_while_nothing_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that whoever listens can take the storage for dead."""
+    files = cold(tmp_path, 1)
+    dead = threading.Event()
+    monkeypatch.setattr("firsttoken.survey.prefetch._wait", lambda fd, at: dead.wait(60))
+    told: list[Progress] = []
+    work = Prefetch(files, read_ahead=128 << 10, threads=1)
+    running = threading.Thread(target=work.run, args=(told.append,))
+    running.start()
+    running.join(1.0)
+    before = len(told)
+    running.join(1.5)
+    assert running.is_alive()
+    assert len(told) == before
+    dead.set()
+    running.join(60)
+    assert told[-1].ended == "done"
 
 
 def test_a_file_that_is_gone_is_an_error_with_its_name(tmp_path: Path) -> None:

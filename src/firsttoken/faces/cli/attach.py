@@ -21,7 +21,7 @@ from firsttoken.history.runs import RunNotFound, find
 from firsttoken.hosts.procfs import Procfs
 from firsttoken.model.codec import encode
 from firsttoken.model.events import Event, Missed, ObserverStarted
-from firsttoken.model.exits import INTERRUPTED, TIMED_OUT, USAGE
+from firsttoken.model.exits import CANNOT_CREATE, INTERRUPTED, TIMED_OUT, USAGE
 from firsttoken.model.plan import Policy
 from firsttoken.model.redact import mask_argv
 from firsttoken.model.result import Result
@@ -38,8 +38,6 @@ from firsttoken.session.tend import run_state
 
 if TYPE_CHECKING:
     from firsttoken.faces.cli.live import LiveView
-
-_CANNOT_CREATE = 73
 
 
 @click.command()
@@ -103,7 +101,7 @@ def command(
     except OSError as error:
         give_up(
             f"no folder for the run can be made ({error.strerror or error}); set FIRSTTOKEN_HOME to a folder that can be written",
-            _CANNOT_CREATE,
+            CANNOT_CREATE,
         )
     attached.unseen.extend(unseen)
     words, out = Outlet(2), Outlet(1)

@@ -1,9 +1,11 @@
 """`firsttoken check -- COMMAND`: will it start? Weights, memory and machine are looked at; nothing is launched."""
 
+import asyncio
+
 import click
 from click.shell_completion import CompletionItem
 
-from firsttoken.faces.cli.say import json_option, print_document
+from firsttoken.faces.cli.say import Problem, json_option, print_document
 from firsttoken.model.checks import exit_status
 from firsttoken.model.gpu_code import Capability
 
@@ -36,7 +38,7 @@ def command(argv: tuple[str, ...], capability: tuple[str, ...], gpu_memory: floa
     environment.
     """
     from firsttoken.report.checks import checks_document, checks_text
-    from firsttoken.session.checking.check import Wanted, check
+    from firsttoken.session.checking.apart import CheckFailed, check_apart
 
     if not argv:
         raise click.UsageError("there is no command to check. Put it behind `--`: firsttoken check -- vllm serve MODEL")
@@ -44,7 +46,10 @@ def command(argv: tuple[str, ...], capability: tuple[str, ...], gpu_memory: floa
         capabilities = tuple(Capability.parse(text) for text in capability)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--gpu") from error
-    report = check(argv, Wanted(quick=quick, gpu_memory=gpu_memory, capabilities=capabilities))
+    try:
+        report = asyncio.run(check_apart(argv, quick=quick, gpu_memory=gpu_memory, capabilities=capabilities))
+    except CheckFailed as error:
+        raise Problem(str(error)) from error
     if as_json:
         print_document(checks_document(report))
     else:

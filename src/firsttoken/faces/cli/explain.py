@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from firsttoken.faces.cli.say import Problem, answer, json_option
+from firsttoken.faces.cli.say import Problem, answer, json_option, refuse_silent
 
 _ARCHIVES = (".tar.gz", ".tgz", ".tar", ".zip")
 
@@ -25,6 +25,7 @@ def command(target: str, as_json: bool) -> int:
     from firsttoken.survey.case_folder import LOG_LIMIT, is_case
 
     path = Path(target)
+    refuse_silent(path)
     try:
         if target == "-":
             answer(explain(Attached(log=sys.stdin.buffer.read(LOG_LIMIT))), as_json)

@@ -2,7 +2,7 @@
 
 import click
 
-from firsttoken.faces.cli.say import give_up, json_option, print_document
+from firsttoken.faces.cli.say import give_up, json_option, print_document, refuse_silent
 from firsttoken.model.exits import USAGE
 from firsttoken.model.gpu_code import Capability
 
@@ -31,6 +31,7 @@ def command(what: tuple[str, ...], gpus: tuple[Capability, ...], names: bool, as
     from firsttoken.session.kernels import NothingFound, capabilities_of, named_libraries
     from firsttoken.survey.gpus import read_gpus
 
+    refuse_silent(*what)
     try:
         found = [named_libraries(item, names=names) for item in what]
     except NothingFound as error:

@@ -11,7 +11,7 @@ from typing import TextIO
 import click
 
 from firsttoken import __version__
-from firsttoken.model.exits import INTERRUPTED
+from firsttoken.model.exits import CANNOT_CREATE, INTERRUPTED
 
 COMMANDS = {
     "check": "what a command will meet, before it is launched: kernels, weights, memory, machine",
@@ -39,6 +39,9 @@ COMMANDS = {
     "completion": "commands, options and runs for your shell's Tab key",
 }
 _BROKEN_PIPE = 141
+_HOMELESS = frozenset({"rehearse", "completion"})
+"""commands that keep and read nothing"""
+_HELP = frozenset({"--help", "-h"})
 
 
 class _Commands(click.Group):
@@ -55,6 +58,8 @@ class _Commands(click.Group):
         if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
             launch = shlex.join(args[:6]) + (" …" if len(args) > 6 else "")
             ctx.fail(f"firsttoken has no command {args[0]!r}. To launch it as a server: firsttoken run -- {launch}")
+        if args[0] not in _HOMELESS and not ctx.resilient_parsing and not _HELP & set(args):
+            _ask_home()
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -94,6 +99,19 @@ def main(argv: list[str] | None = None) -> None:
         _let_go(sys.stdout, 1)
         _let_go(sys.stderr, 2)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _ask_home() -> None:
+    """Whatever looks for runs would wait for ever where their folder lies on a dead mount."""
+    from firsttoken.history.runs import home
+    from firsttoken.session.far_files import FAR
+
+    folder = os.path.abspath(home())
+    if (silence := FAR.silence(folder)) is not None:
+        from firsttoken.faces.cli.say import Problem
+
+        words = silence.words(f"the folder of runs ({folder})")
+        raise Problem(f"{words}. Set FIRSTTOKEN_HOME to a local folder, or {silence.remedy}", CANNOT_CREATE)
 
 
 def _fill_streams() -> None:

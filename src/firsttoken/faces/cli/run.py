@@ -24,7 +24,7 @@ from firsttoken.launch.start import KeeperHandle
 from firsttoken.model.checks import Outcome
 from firsttoken.model.codec import encode
 from firsttoken.model.events import Checked, Event, Prefetched
-from firsttoken.model.exits import INTERRUPTED, TIMED_OUT, USAGE
+from firsttoken.model.exits import CANNOT_CREATE, INTERRUPTED, TIMED_OUT, USAGE
 from firsttoken.model.plan import Policy
 from firsttoken.model.result import Result
 from firsttoken.report.checks import check_line
@@ -35,9 +35,6 @@ from firsttoken.session.launch import Asked, LaunchRefused, launch
 
 if TYPE_CHECKING:
     from firsttoken.faces.cli.live import LiveView
-
-_CANNOT_CREATE = 73
-"""EX_CANTCREAT of sysexits.h"""
 
 
 @click.command(context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS] [--]")
@@ -222,7 +219,7 @@ def _launch(asked: Asked, as_json: bool, signposts: Signposts) -> tuple[RunFolde
         where = f"{error.filename}: " if error.filename else ""
         give_up(
             f"no folder for the run can be made ({where}{error.strerror or error}); set FIRSTTOKEN_HOME to a folder that can be written",
-            _CANNOT_CREATE,
+            CANNOT_CREATE,
         )
 
 

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
-from firsttoken.history.runs import RunFolder, RunNotFound, find, runs
+from firsttoken.history.runs import RunFolder, RunNotFound, find, home, runs
 from firsttoken.model.exits import USAGE
 from firsttoken.model.result import Result
 from firsttoken.model.words import Verdict
@@ -20,6 +20,10 @@ from firsttoken.report.text import summary
 
 def known_runs(ctx: click.Context, param: click.Parameter, part: str) -> list[CompletionItem]:
     """The names that the shell's Tab key offers: the latest first, those that begin with `part`, else those that hold it."""
+    from firsttoken.session.far_files import FAR
+
+    if FAR.far(os.path.abspath(home())):
+        return []  # a key is not to wait for a network
     try:
         names = [folder.name for folder in reversed(runs())]
     except OSError:
@@ -47,6 +51,15 @@ def note(text: str) -> None:
     """Said on the way; a closed or full stderr never stops us."""
     with contextlib.suppress(OSError):
         click.echo(f"firsttoken: {text}", err=True)
+
+
+def refuse_silent(*paths: str | Path) -> None:
+    """A Problem where one of them lies on a mount that gives no answer: whoever opens it would wait for ever."""
+    from firsttoken.session.far_files import FAR
+
+    for path in paths:
+        if (silence := FAR.silence(os.path.abspath(path))) is not None:
+            raise Problem(silence.advice(str(path)))
 
 
 def write_out(path: Path, text: str) -> int:

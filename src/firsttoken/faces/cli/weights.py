@@ -104,8 +104,11 @@ def _run_name(what: tuple[str, ...]) -> str | None:
         return what[0]
     if os.sep in what[0]:
         return None
-    names = [run.name for run in runs()]
-    return what[0] if any(what[0] in name for name in names) and not os.path.lexists(what[0]) else None
+    if not any(what[0] in run.name for run in runs()):
+        return None
+    from firsttoken.session.far_files import FAR
+
+    return what[0] if not FAR.far(os.path.abspath(what[0])) and not os.path.lexists(what[0]) else None
 
 
 def _follow(process: "PrefetchProcess") -> None:

@@ -1,14 +1,16 @@
 """What a command will meet: its weights, memory and machine, looked at before (or beside) the start. Nothing is launched or imported.
 
-Each part runs in a thread of its own with a deadline: a part that hangs on a dead mount is told as not checked, and the others count.
-The quick checks leave out what starts programs or asks the network, and kernels, whose libraries take long to read for the first time.
+Mounts that the command's files lie on are asked first: one that gives no answer is told by its name, and nothing behind it is looked at.
+Each part runs in a thread of its own with a deadline, for what dies later: a part that hangs is told, and the others count. A process with
+such a thread in it does not end, so this is for a child (`check_apart`). The quick checks leave out what starts programs or asks the
+network, and kernels, whose libraries take long to read for the first time.
 """
 
 import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -27,6 +29,9 @@ from firsttoken.plan.rules import WEIGHT_RATE, holds
 from firsttoken.plan.weights import weight_files
 from firsttoken.plan.world import World
 from firsttoken.session.checking import facts
+from firsttoken.session.checking.apart import PATIENCE
+from firsttoken.session.checking.places import SEARCHED, Place, ask_mounts, in_the_way, on_far_mounts, places_of
+from firsttoken.session.far_files import FAR, FarFiles
 from firsttoken.session.planning import local_world, working_folder
 from firsttoken.survey import build_checks, gpu_checks, limit_checks, memory_checks, network_checks
 from firsttoken.survey.asked import Asked
@@ -37,12 +42,12 @@ from firsttoken.survey.gpus import Gpus, device_files, kernel_driver, read_gpus
 from firsttoken.survey.installed import interpreter, site_packages, versions
 from firsttoken.survey.memory_checks import Estimate
 from firsttoken.survey.model_config import ModelShape, read_shape
-from firsttoken.survey.mounts import Mount, mount_of, parse_mounts
+from firsttoken.survey.mounts import Mount
 from firsttoken.survey.safetensors import Fault
 from firsttoken.survey.weight_checks import weight_checks
 
-PATIENCE = 20.0
-"""seconds that a part may take"""
+_ASKED_AGAIN, _LEFT_AFTER = 5.0, 1.0
+"""seconds that parts may take before mounts are asked again, and after one has been found dead"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +63,7 @@ class Wanted:
     procfs: Procfs = field(default_factory=Procfs)
     root: str = "/"
     patience: float = PATIENCE
+    far: FarFiles = FAR
     nvidia_smi: str = "nvidia-smi"
 
 
@@ -70,12 +76,12 @@ def check(argv: Sequence[str], wanted: Wanted | None = None, *, world: World | N
         target=lambda: made.append(_Bench(argv, world or local_world(dict(os.environ), working_folder()), wanted)), daemon=True
     )
     reading.start()
-    reading.join(wanted.patience)  # the plan looks for the model's folder, which may lie on a dead mount
+    reading.join(wanted.patience)
     if not made:
         late = _late(Part.MACHINE, "the command's files", wanted.patience)
         return CheckReport(command=mask_argv(argv), checks=(late,), seconds=time.monotonic() - began)
     bench = made[0]
-    found = bench.run()
+    found = bench.run(began + wanted.patience)
     return CheckReport(
         command=bench.plan.command,
         engine=bench.plan.engine,
@@ -99,8 +105,11 @@ class _Bench:
         self._gpus: Gpus | None = None
         self._model: tuple[Checkpoint, ModelShape] | None = None
         self._seen_model, self._seen_gpus = threading.Event(), threading.Event()
+        self._silent: frozenset[str] = frozenset()
 
-    def run(self) -> list[Check]:
+    def run(self, until: float) -> list[Check]:
+        """`until`: by the monotonic clock, when whoever has not answered is left."""
+        places = self._ask_mounts(until)
         parts: list[tuple[Part, str, Callable[[], Iterator[Check]]]] = [
             (Part.MACHINE, "program", self._program),
             (Part.WEIGHTS, "weights", self._weights),
@@ -123,22 +132,62 @@ class _Bench:
         threads = {name: threading.Thread(target=work, args=(name, part), daemon=True) for _, name, part in parts}
         for thread in threads.values():
             thread.start()
-        until = time.monotonic() + self.wanted.patience
-        found: list[Check] = []
+        died = self._wait(list(threads.values()), places, until)
+        found = in_the_way(places, self.wanted.far)
         for part, name, _ in parts:
-            threads[name].join(max(0.0, until - time.monotonic()))
             found += list(results[name])
-            if threads[name].is_alive():
-                where = f" in {', '.join(self.plan.weight_files)}" if name in ("weights", "memory") else ""
-                found.append(_late(part, f"{name}{where}", self.wanted.patience))
+            if threads[name].is_alive() and died:
+                found.append(skipped(part, "not-answered", f"{name}: not looked at to the end, since a mount died meanwhile"))
+            elif threads[name].is_alive():
+                found.append(_late(part, name, self.wanted.patience, on_far_mounts(places, self.wanted.far)))
             elif name in errors:
                 found.append(skipped(part, "not-answered", f"{name}: {errors[name]}"))
         return found
+
+    def _ask_mounts(self, until: float) -> list[Place]:
+        """The command's places; what lies on silent mounts is nobody's any more."""
+        far = self.wanted.far
+        caches = [(cache.name, folder) for cache, folder in self._caches() if cache.jit]
+        places = places_of(self.argv, self.plan, self.command, draft=self._draft_path(), caches=caches)
+        ask_mounts(places, far, until)
+        self._silent = frozenset(one.mount.point for one in far.silent)
+        env = {name: self._without_silent(name, value) for name, value in self.asked.env.items()}
+        self.asked = replace(self.asked, env=env)
+        self.inner = replace(self.inner, env=env)
+        self.world = replace(self.world, env={name: self._without_silent(name, value) for name, value in self.world.env.items()})
+        if (python := self._python()) is not None:
+            places.append(Place(what="the interpreter", path=python, needed=True))
+            ask_mounts(places[-1:], far, until)
+            self._silent = frozenset(one.mount.point for one in far.silent)
+        return places
+
+    def _wait(self, threads: Sequence[threading.Thread], places: Sequence[Place], until: float) -> bool:
+        """For all of them. What takes long may hang in a mount that answered at first: then it is not waited for any longer, and True."""
+        _join(threads, min(until, time.monotonic() + _ASKED_AGAIN))
+        if not any(thread.is_alive() for thread in threads):
+            return False
+        before = self.wanted.far.silent
+        ask_mounts(places, self.wanted.far, until)
+        died = self.wanted.far.silent != before
+        _join(threads, time.monotonic() + _LEFT_AFTER if died else until)
+        return died
+
+    def _without_silent(self, name: str, value: str) -> str:
+        """Of variables that name folders, those that can be looked into."""
+        if name not in SEARCHED or not self._silent:
+            return value
+        return os.pathsep.join(folder for folder in value.split(os.pathsep) if not self._is_silent(folder))
+
+    def _is_silent(self, path: str) -> bool:
+        mount = self.wanted.far.mount(path) if self._silent else None
+        return mount is not None and mount.point in self._silent
 
     # ---------------------------------------------------------------- parts
 
     def _program(self) -> Iterator[Check]:
         name = self.argv[0]
+        if self._is_silent(self.world.path(name)) or (self._silent and "/" not in name):
+            return  # told with its mount, or it may be in a folder that cannot be looked into
         if shutil.which(name, path=self.world.env.get("PATH", os.defpath)) is None:
             remedy = "install it, activate its environment, or write its whole path"
             yield warn(
@@ -152,6 +201,9 @@ class _Bench:
     def _kernels(self) -> Iterator[Check]:
         from firsttoken.session.kernels import kernel_checks  # reads libraries: not needed by the quick checks
 
+        if self._silent and self._python() is None:
+            yield skipped(Part.KERNELS, "kernel-missing-sm", "the engine's environment lies on a mount that does not answer")
+            return
         gpus = None if self.wanted.capabilities else self._wait_gpus()
         yield from kernel_checks(self.argv, self.world, self.plan, wanted=self.wanted.capabilities, gpus=gpus)
 
@@ -169,6 +221,8 @@ class _Bench:
             yield skipped(Part.WEIGHTS, "weights-corrupt", f"where {model} lies cannot be seen from this machine")
             return
         path = self.plan.weight_files[0]
+        if self._is_silent(path):
+            return
         seen = read_checkpoint(path)
         named = _is_hub_name(model, self.inner)
         if seen is None and not named:
@@ -202,18 +256,22 @@ class _Bench:
             return
         yield from draft_checks(self.asked, target, *drafted)
 
-    def _draft_model(self) -> tuple[Checkpoint, ModelShape] | str | None:
-        """The draft, its name where it is not there, None where none is asked for (or the hub has it)."""
+    def _draft_path(self) -> str | None:
         name = self.asked.text("draft_model")
-        if name is None:
+        return next(iter(weight_files(name, self.command.read, self.inner)), None) if name is not None else None
+
+    def _draft_model(self) -> tuple[Checkpoint, ModelShape] | str | None:
+        """The draft, its name where it is not there, None where none is asked for (or the hub has it, or its mount does not answer)."""
+        name, path = self.asked.text("draft_model"), self._draft_path()
+        if name is None or (path is not None and self._is_silent(path)):
             return None
-        path = next(iter(weight_files(name, self.command.read, self.inner)), None)
         seen = read_checkpoint(path) if path is not None else None
         if seen is None or (seen.kind is None and seen.config is None):
             return None if path is None or _is_hub_name(name, self.inner) else name
         return seen, read_shape(seen.config) if seen.config is not None else ModelShape()
 
     def _memory(self) -> Iterator[Check]:
+        yield from self._storage()
         self._seen_model.wait(self.wanted.patience)
         found: Estimate | None = None
         files = 0
@@ -238,10 +296,23 @@ class _Bench:
         if files:
             yield from self._timers(files)
 
+    def _storage(self) -> Iterator[Check]:
+        if self.plan.weight_files and not self.plan.contained:
+            yield from limit_checks.storage("the model", self.plan.weight_files[0], self._weights_mount(), weights=True)
+
+    def _weights_mount(self) -> Mount | None:
+        """By the name of their folder; where that is of this machine by the first file's, which may be a link to somewhere else."""
+        mount = self._mount(self.plan.weight_files[0])
+        if mount is not None and mount.here:
+            self._seen_model.wait(self.wanted.patience)
+            files = self._model[0].files if self._model is not None else ()
+            mount = self._mount(files[0][0]) if files else mount
+        return mount
+
     def _timers(self, files: int) -> Iterator[Check]:
         """The load's time: what the like took here before, else what shared storage gives where the weights lie on the network."""
         before = mean_phases(self.plan, runs()).get(Phase.WEIGHTS)
-        mount = self._mount(self.plan.weight_files[0])
+        mount = self._weights_mount()
         rate, where = (files / before, "as in earlier runs") if before else (None, "")
         if rate is None and mount is not None and mount.network:
             rate, where = WEIGHT_RATE, "taken for network storage"
@@ -270,13 +341,10 @@ class _Bench:
         yield from build_checks.locks(
             caches, facts.held_locks(procfs, [folder for _, folder in caches]), lambda path: facts.who_has_open(procfs, path)
         )
-        yield from build_checks.cache_folders(jit, self._mounts())
-        mount = self._mount(self.plan.weight_files[0]) if self.plan.weight_files else None
-        if mount is not None:
-            yield from limit_checks.storage("the model", self.plan.weight_files[0], mount, weights=True)
-        temporary = asked.env.get("TMPDIR") or "/tmp"
-        places = {"temporary files": temporary, **{cache.name: folder for cache, folder in jit}}
-        yield from limit_checks.disk(facts.one_a_disk(places), room=facts.room_of)
+        yield from build_checks.cache_folders(jit, self.wanted.far.mount)
+        written = {"temporary files": asked.env.get("TMPDIR") or "/tmp", **{cache.name: folder for cache, folder in jit}}
+        heard = {name: folder for name, folder in written.items() if not self._is_silent(folder)}
+        yield from limit_checks.disk(facts.one_a_disk(heard), room=facts.room_of)
         if not self._eager():
             gpu = bool(device_files(root)) and not self._uses_cpu()
             yield from build_checks.tools(asked.env, beside=self._beside(), gpu=gpu, root=root)
@@ -327,13 +395,16 @@ class _Bench:
         return bool(rules.cpu_packages) and bool(self._versions(rules.cpu_packages))
 
     def _versions(self, packages: Sequence[str]) -> Mapping[str, str]:
-        program = self.command.peeled.argv[0] if self.command.peeled.argv else ""
-        return versions(program, packages, dict(self.inner.env), self.inner.cwd) if program and packages else {}
+        python = self._python() if packages else None
+        return versions(python, packages, dict(self.inner.env), self.inner.cwd) if python is not None else {}
 
     def _python(self) -> str | None:
+        """None where there is none, or it lies on a mount that does not answer."""
         program = self.command.peeled.argv[0] if self.command.peeled.argv else ""
-        found = interpreter(program, self.inner.env, self.inner.cwd) if program else None
-        return str(found) if found is not None else None
+        if not program or ("/" in program and self._is_silent(self.inner.path(program))):
+            return None
+        found = interpreter(program, self.inner.env, self.inner.cwd)
+        return str(found) if found is not None and not self._is_silent(str(found)) else None
 
     def _beside(self) -> str | None:
         python = self._python()
@@ -361,21 +432,26 @@ class _Bench:
         return [one for one in found if 0 < one[2] < 1 << 16]
 
     def _caches(self) -> list[tuple[CacheFolder, str]]:
+        """Those that can be looked into."""
         known = (*self.asked.rules.caches, *generic().check.caches)
-        return [(cache, folder) for cache in known if (folder := build_checks.place(cache, self.asked.env)) is not None]
-
-    def _mounts(self) -> tuple[Mount, ...]:
-        return parse_mounts((self.wanted.procfs.read("self/mountinfo") or b"").decode("utf8", "replace"))
+        found = [(cache, folder) for cache in known if (folder := build_checks.place(cache, self.asked.env)) is not None]
+        return [(cache, folder) for cache, folder in found if not self._is_silent(os.path.abspath(folder))]
 
     def _mount(self, path: str) -> Mount | None:
-        return mount_of(os.path.abspath(path), self._mounts())
+        return self.wanted.far.mount(os.path.abspath(path))
 
     def _eager(self) -> bool:
         return self.asked.switch("eager") and not device_files(self.wanted.root)
 
 
-def _late(part: Part, what: str, patience: float) -> Check:
-    fact = f"{what}: no answer within {patience:.0f} s; a mount or a driver may be dead"
+def _join(threads: Iterable[threading.Thread], until: float) -> None:
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+
+
+def _late(part: Part, what: str, patience: float, far: str = "") -> Check:
+    """`far`: what of the command lies on mounts that may have died meanwhile."""
+    fact = f"{what}: no answer within {patience:.0f} s; a mount or a driver may be dead" + (f" ({far})" if far else "")
     return warn(part, "not-answered", fact, "try it by hand: `stat`, `df`, nvidia-smi", "the start waits at the same place")
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from firsttoken.hosts.procfs import Procfs
 from firsttoken.session.checking.facts import host_memory
+from firsttoken.session.far_files import FAR, by_thread
 from firsttoken.survey.checkpoint import read_checkpoint
 from firsttoken.survey.page_cache import cached_bytes
 from firsttoken.survey.prefetch import Prefetch, Progress
@@ -56,6 +57,8 @@ def _survey(request: dict[str, Any]) -> dict[str, Any]:
         if not paths:
             what = f"{plan.model} is neither a folder here nor in the hub's cache" if plan.model else "the command names no model"
             return {"engine": engine, "error": f"{what}: nothing is known of its weights"}
+    if (silence := FAR.silence(paths[0])) is not None:
+        return {"engine": engine, "path": paths[0], "silent": silence.advice(paths[0])}
     found = read_checkpoint(paths[0])
     if found is None:
         return {"engine": engine, "path": paths[0], "error": f"{paths[0]}: nothing is there"}
@@ -112,6 +115,7 @@ def _answer(fields: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
+    FAR.ask = by_thread
     _verb = sys.argv[1]
     try:
         # of stdin one line; what comes after it is the sign to go on

@@ -30,7 +30,9 @@ class PrefetchProcess:
         self._found, self._silent_after = found, silent_after
         known = remembered(found)
         request = {"files": found.files, "read_ahead": found.read_ahead, "known": known.bytes_per_s if known is not None else None}
-        self._process = subprocess.Popen([*child, "prefetch"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+        self._process = subprocess.Popen(
+            [*child, "prefetch"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, process_group=0
+        )  # one that is left behind must not hold our own output open
         self._last = Progress(bytes=found.bytes)
         self._stopped = False
         assert self._process.stdin is not None

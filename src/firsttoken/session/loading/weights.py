@@ -21,8 +21,8 @@ from firsttoken.judge.advance import advance, initial
 from firsttoken.judge.load import load_row
 from firsttoken.model.weights import Bound, Forecast, Limit, LoadRow, Rate
 from firsttoken.observe.expendable import Expendable
+from firsttoken.session.far_files import FAR, Silence
 from firsttoken.session.loading.child import room
-from firsttoken.survey.storage import mount_for
 from firsttoken.survey.storage_rates import RateBook
 
 CHILD = (sys.executable, "-P", "-m", "firsttoken.session.loading.child")
@@ -86,11 +86,14 @@ async def find(request: Mapping[str, Any], *, within: float = SURVEY_WITHIN, chi
     """`request`: `{"path": …}` or `{"argv": […]}`. WeightsUnknown where there are no weights, or their file system gives no answer."""
     path = os.path.abspath(request["path"]) if "path" in request else None  # noqa: ASYNC240  # asks no file system
     asked = {**request, "path": path} if path is not None else dict(request)
-    outcome = await Expendable().run((*child, "survey", json.dumps(asked)), within)
+    outcome = await Expendable().run((*child, "survey", json.dumps(asked)), within, line=True)
     if outcome.error is not None:
-        named = path or next((word for word in request["argv"] if word.startswith("/") and _is_mounted(word)), None)
-        raise WeightsUnknown(_silent(path or shlex.join(request["argv"]), named, outcome.error, within), silent=True)
+        what, named = (path, [path]) if path is not None else (shlex.join(request["argv"]), request["argv"])
+        why = _late(what, named, within) if outcome.late else f"{what}: its weights could not be looked at ({outcome.error})"
+        raise WeightsUnknown(why, silent=True)
     told = _json(outcome.output)
+    if "silent" in told:
+        raise WeightsUnknown(str(told["silent"]), silent=True)
     if "error" in told:
         broken = "; ".join(told.get("problems", ()))
         raise WeightsUnknown(f"{told['error']}{f' ({broken})' if broken else ''}")
@@ -116,19 +119,22 @@ def remembered(found: Found) -> Rate | None:
 async def storage_rate(
     found: Found, *, anew: bool = False, within: float = MEASURE_WITHIN, child: Sequence[str] = CHILD
 ) -> tuple[Rate | None, str | None]:
-    """Remembered where it was measured lately, else measured for a moment; and why it is not known."""
+    """Remembered where it was measured lately, else measured for a moment; and why it is not known. WeightsUnknown where the file system
+    has died meanwhile."""
     if found.place.get("memory"):
         return None, None
     kept = remembered(found)
     if kept is not None and kept.age_s < _LATELY and not anew:
         return kept, None
     longest = [path for path, _ in sorted(found.files, key=lambda file: -file[1])[:_MEASURED_BY]]
-    outcome = await Expendable().run((*child, "measure", json.dumps({"paths": longest})), within)
+    outcome = await Expendable().run((*child, "measure", json.dumps({"paths": longest})), within, line=True)
     told = _json(outcome.output)
     if outcome.error is None and "bytes_per_s" in told:
         rate = float(told["bytes_per_s"])
         rate_book().keep(found.key, rate)
         return Rate(bytes_per_s=rate, how="measured"), None
+    if outcome.late and (silence := FAR.silence(longest[0])) is not None:
+        raise WeightsUnknown(silence.advice(found.path), silent=True)
     why = outcome.error or told.get("error") or "no answer"
     return kept, f"the storage was not measured: {why}"
 
@@ -216,20 +222,13 @@ def _copy_rate() -> float:
     return best
 
 
-def _is_mounted(path: str) -> bool:
-    mount = mount_for(path)
-    return mount is not None and mount.point != "/"
-
-
-def _silent(what: str, path: str | None, error: str, within: float) -> str:
-    mount = mount_for(path) if path is not None else None
-    if "no answer" not in error:
-        return f"{what}: its weights could not be looked at ({error})"
-    where = f"{mount.point} ({mount.kind} from {mount.source})" if mount is not None else "its file system"
-    return (
-        f"{what}: {where} gave no answer within {within:.0f} s. Is the mount dead? Nothing was waited for any longer; "
-        "`ls` on it hangs too. Mount it again (umount -l, then mount), or wait for its server"
-    )
+def _late(what: str, named: Sequence[str], within: float) -> str:
+    """`named`: words of which some may be paths."""
+    far = (FAR.mount(word) for word in named if word.startswith("/"))
+    mount = next((mount for mount in far if mount is not None and not mount.here), None)
+    if mount is not None:
+        return Silence(mount=mount, seconds=within).advice(what)
+    return f"{what}: its file system gave no answer within {within:.0f} s. Is a mount dead? `df` shows where it stops"
 
 
 def _json(raw: bytes) -> dict[str, Any]:
