@@ -250,6 +250,14 @@ def _(setting: Setting) -> None:
 
 if ROOT:
 
+    @shown("fabric-multinode")
+    def _(setting: Setting) -> None:
+        """A cable's end that is down, in a network of its own; the file tree of devices is mounted anew for it."""
+        up = "ip link add ib9 type veth peer name ib8 && mount -t sysfs sysfs /sys"
+        setting.before = ("unshare", "-n", "-m", "sh", "-c", f'{up} && exec "$@"', "sh")
+        setting.env["NCCL_SOCKET_IFNAME"] = "ib9"
+        setting.flags += ["--nnodes", "2", "--master-addr", "10.0.0.1"]
+
     @shown("shm-too-small")
     def _(setting: Setting) -> None:
         mounted(setting, "mount -t tmpfs -o size=64m tmpfs /dev/shm")

@@ -105,8 +105,9 @@ class Prefetch:
                     self._left = None if room is None else room - self._now.read
             moved = self._now.done != counted
             if not moved and seconds - looked_at >= _LOOK_EVERY:
-                looked_at, before, come = seconds, come, self._come()
-                moved = before >= 0 and come != before
+                looked_at, now = seconds, self._come()
+                moved = now > come >= 0  # what memory drops again, for others, has come before
+                come = max(come, now)
             if moved:
                 counted = self._now.done
                 told(self._now)

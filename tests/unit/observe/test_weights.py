@@ -178,7 +178,7 @@ def test_a_file_system_that_does_not_answer_is_said_and_waited_for_by_nobody(
     proc: FakeProc, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader, writer = os.pipe()
-    monkeypatch.setattr(module, "survey", lambda path, given: os.read(reader, 1) and ())
+    monkeypatch.setattr(module, "survey", lambda path, **_: os.read(reader, 1) and ())
     monkeypatch.setattr(module, "_SURVEY_DEADLINE", 0.02)
     watcher = WeightWatcher(proc.procfs, [str(model)])
     said: list[str] = []

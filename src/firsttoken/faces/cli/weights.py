@@ -33,7 +33,7 @@ def command(what: tuple[str, ...], prefetch: bool, measure: bool, as_json: bool)
     where nothing is named): at what rate they were loaded, from where, and why not faster.
 
     The page cache is looked at, and the storage measured for a moment, past the cache; its rate is remembered for a day. Nothing is
-    launched. A mount that gives no answer is told after 10 s. With --prefetch, Ctrl-C stops.
+    launched. A mount that gives no answer is told within 10 s. With --prefetch, Ctrl-C stops.
     """
     behind = set(what[1:])
     if behind and behind <= {"--prefetch", "--measure", "--json"}:  # options of ours behind a path or a run: no server has just these
