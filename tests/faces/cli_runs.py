@@ -1,10 +1,12 @@
 """The command line as a user has it: subprocesses with a home of their own. No call may ever print a traceback."""
 
+import functools
 import json
 import os
 import shlex
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,6 +22,21 @@ FIRSTTOKEN = (sys.executable, "-m", "firsttoken")
 FAKE = (sys.executable, "-S", str(TARGETS / "fake_server.py"))
 FUSE = (sys.executable, str(TARGETS / "fuse_mount.py"))
 """In front of a command: beside network storage of any temper."""
+
+
+@functools.cache
+def can_mount() -> bool:
+    """Whether this machine lets us: root, /dev/fuse, a mount namespace; seen by doing it once."""
+    if os.getuid() != 0 or not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        return False
+    with tempfile.TemporaryDirectory() as place:
+        folders = [Path(place, name) for name in ("folder", "point")]
+        for folder in folders:
+            folder.mkdir()
+        trial = [*FUSE, "--mode", "answers", "--seconds", "20", *map(str, folders), "ls", str(folders[1])]
+        return subprocess.run(trial, capture_output=True, stdin=subprocess.DEVNULL, timeout=60).returncode == 0
+
+
 SECONDS = 60.0
 """What no call needs on any machine."""
 

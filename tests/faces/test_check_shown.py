@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_runs import FIRSTTOKEN, FUSE, Cli
+from cli_runs import FIRSTTOKEN, FUSE, Cli, can_mount
 from gpu_fixtures import built
 from model_folders import EAGLE3, LLAMA, eagle3_tensors, write_model
 
@@ -288,7 +288,7 @@ if ROOT:
         setting.flags += ["--nnodes", "2"]
 
 
-if ROOT and os.access("/dev/fuse", os.R_OK | os.W_OK):
+if ROOT and can_mount():
 
     @shown("mmap-network-storage", "warn")
     def _(setting: Setting) -> None:

@@ -17,14 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_runs import FAKE, FUSE, Call, Cli, Said, until
+from cli_runs import FAKE, FUSE, Call, Cli, Said, can_mount, until
 from model_folders import LLAMA, write_gguf, write_model
 
 from firsttoken.hosts.procfs import Procfs
 
-pytestmark = pytest.mark.skipif(
-    os.getuid() != 0 or not os.access("/dev/fuse", os.R_OK | os.W_OK), reason="a mount needs root and /dev/fuse"
-)
+pytestmark = pytest.mark.skipif(not can_mount(), reason="a mount needs root, /dev/fuse and a namespace of its own")
 BOUND = 60.0
 """seconds; most commands take six, of which five go to one question that is not answered; a program is given thirty"""
 NEVER = "150"
