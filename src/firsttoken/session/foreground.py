@@ -15,6 +15,7 @@ from types import FrameType
 from firsttoken.model.events import Event, Exited, Missed
 from firsttoken.model.exits import TIMED_OUT, UNKNOWN, server_status
 from firsttoken.model.words import Verdict
+from firsttoken.session.far_files import FAR
 from firsttoken.session.follow import Follower, Seen
 from firsttoken.session.link import KeeperGone, Link
 from firsttoken.session.tend import signal_server, stop
@@ -162,8 +163,12 @@ class Foreground:
         stream.until = until if stream.until is None else min(stream.until, until)
 
     async def _send(self, message: dict[str, object]) -> bool:
-        """On a link of its own, so that a decision or a slow log never delays a signal. False where no keeper takes it."""
+        """On a link of its own, so that a decision or a slow log never delays a signal. False where no keeper takes it. The way to it leads
+        through the run's folder: where that is on a network, which may be dead by now, the link that there is must do."""
         try:
+            if self.follower.stream.link is not None and FAR.far(str(self.follower.folder.path)):
+                await self.follower.stream.link.send(message)
+                return True
             link = await Link.connect(self.follower.socket(), "control", events_from=None, log_from=None)
             await link.send(message)
             await link.close()

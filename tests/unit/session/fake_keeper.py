@@ -32,6 +32,7 @@ class FakeKeeper:
         self.log_bytes = b""
         self.said: list[dict[str, Any]] = []
         self._clients: set[asyncio.StreamWriter] = set()
+        self._open: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Condition()
         self._place = tempfile.TemporaryDirectory(prefix="firsttoken-test-")
@@ -80,12 +81,13 @@ class FakeKeeper:
 
     async def die(self) -> None:
         self._server.close()
-        for writer in self._clients:
+        for writer in self._open:
             writer.close()
         await asyncio.sleep(0)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # what was closed is let go of
 
     async def heard(self, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """Waits for a message; the first one that fits."""
@@ -121,11 +123,14 @@ class FakeKeeper:
         for writer in self._clients:
             writer.write(frame)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Not a coroutine: one that is cancelled before it began would leave the connection open."""
+        self._open.add(writer)
+        task = asyncio.ensure_future(self._listen(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         decoder = Decoder()
         with suppress(OSError, asyncio.CancelledError):
             while data := await reader.read(1 << 16):
@@ -133,6 +138,7 @@ class FakeKeeper:
                     assert isinstance(frame, JsonFrame)
                     await self._hear(writer, frame.value)
         self._clients.discard(writer)
+        self._open.discard(writer)
         writer.close()
 
     async def _hear(self, writer: asyncio.StreamWriter, message: dict[str, Any]) -> None:

@@ -118,7 +118,9 @@ _EXPLAINED = frozenset({Verdict.FAILED, Verdict.CRASHED, Verdict.HUNG, Verdict.U
 
 def explained(result: Result, folder: RunFolder) -> Result:
     """A result that somebody has to act on, with the causes that the run's own log tells."""
-    if result.verdict not in _EXPLAINED:
+    from firsttoken.session.far_files import FAR
+
+    if result.verdict not in _EXPLAINED or FAR.silence(str(folder.path)) is not None:
         return result
     from firsttoken.session.explain import explain_run  # not before there is something to explain
 
