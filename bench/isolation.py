@@ -35,6 +35,8 @@ AT_HOME = (Purpose.FAILS_AGAIN, Purpose.FIX)
 _CERTAIN = 0.95
 _SUSPICION = 0.5
 """How likely the prior takes its first suspect to be at fault."""
+_SHARED = 0.75
+"""Several suspects share it as in `isolate.settings.weights`."""
 _CAP = 1000
 
 
@@ -166,7 +168,7 @@ def _weights(case: Case, guilty: Sequence[int], draw: random.Random) -> tuple[fl
             right = draw.random() < case.suspect
             chosen.append(draw.choice([at for at in range(case.settings) if (at in guilty) == right and at not in chosen]))
         for at in chosen:
-            weights[at] = _SUSPICION / (1 - _SUSPICION) * (case.settings - 1) / case.suspects
+            weights[at] = _SUSPICION / (1 - _SUSPICION) * (case.settings - 1) / case.suspects**_SHARED
     return tuple(weights)
 
 

@@ -17,6 +17,8 @@ from firsttoken.model.redact import mask_argv, mask_env
 
 MOST = 60
 """settings; more than a screenful is none that a person gave"""
+_SHARED = 0.75
+"""How far suspects share what one alone would weigh, 0 to 1: right ones still save, wrong ones cost little (from simulations)."""
 _BY_PHASE, _BY_CAUSE = 0.35, 0.6
 """How likely a setting is at fault that the failing phase, or a cause that was found, names."""
 
@@ -99,7 +101,7 @@ def weights(settings: Sequence[Setting]) -> tuple[float, ...]:
     others = max(1, len(settings) - 1)
     suspects = sum(setting.suspicion > 0 for setting in settings)
     return tuple(
-        1.0 if not setting.suspicion else max(1.0, setting.suspicion / (1 - setting.suspicion) * others / max(1, suspects))
+        1.0 if not setting.suspicion else max(1.0, setting.suspicion / (1 - setting.suspicion) * others / max(1, suspects) ** _SHARED)
         for setting in settings
     )
 

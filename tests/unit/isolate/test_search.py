@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firsttoken.isolate.search import Answer, Ask, Problem, Tried, next_step, next_steps
-from firsttoken.model.isolation import Outcome, Purpose
+from firsttoken.isolate.settings import weights
+from firsttoken.model.isolation import Outcome, Purpose, Setting
 
 SAME, PASSES, DIFFERENT = Outcome.SAME, Outcome.PASSES, Outcome.DIFFERENT
 Target = Callable[[int], Outcome]
@@ -47,6 +48,14 @@ def test_the_story_of_the_graphs_takes_four_launches_and_two_to_verify() -> None
     problem = Problem(weights=(1.5, 1.0, 1.5), remedies=graphs)
     answer, tried, purposes = search(problem, needs(graphs))
     assert (answer.kind, answer.failing, answer.fix) == ("found", graphs, graphs)
+    assert len(tried) <= 6, purposes
+
+
+def test_the_story_takes_no_more_where_four_other_settings_stand_in_the_command_too() -> None:
+    """Two of seven settings work in the failing phase; whichever it is."""
+    suspects = [Setting(label=str(at), changes=(), suspicion=0.35 if at in (1, 2) else 0.0) for at in range(7)]
+    answer, tried, purposes = search(Problem(weights=weights(suspects)), needs(0b10))
+    assert (answer.kind, answer.failing, answer.fix) == ("found", 0b10, 0b10)
     assert len(tried) <= 6, purposes
 
 

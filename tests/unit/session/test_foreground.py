@@ -151,6 +151,20 @@ def test_a_server_that_no_signal_ends_is_left_to_its_keeper(tmp_path: Path, monk
     assert said[-1].startswith("it is in state D. Its keeper waits for that; we do not")
 
 
+def test_a_signal_takes_the_link_that_there_is_where_the_runs_folder_may_be_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("firsttoken.session.foreground.FAR.far", lambda path: path == str(tmp_path))
+    greeted: list[object] = []
+
+    async def play(keeper: FakeKeeper) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await keeper.heard(lambda message: "stop" in message)
+        greeted.extend(message["hello"] for message in keeper.said if "hello" in message)
+        await ended(keeper, number=15)
+
+    assert run(tmp_path, play)[1] == 143
+    assert greeted == ["face"]
+
+
 def test_until_ready_takes_the_server_along_with_the_status_of_the_decision(tmp_path: Path) -> None:
     async def play(keeper: FakeKeeper) -> None:
         await keeper.play(*READY)
