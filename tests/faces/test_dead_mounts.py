@@ -236,12 +236,13 @@ def test_a_program_that_cannot_be_read_is_not_waited_for(nas: Nas, tmp_path: Pat
 
 
 def test_a_server_that_no_signal_ends_is_left_to_its_keeper(nas: Nas, tmp_path: Path) -> None:
-    """It waits in the kernel itself. Our own looks, which do too, are not taken for it."""
+    """It waits in the kernel itself, in a call that needs no open file. Our own looks, which wait there too, are not taken for it."""
     port = free_port()
-    command = (server(tmp_path, port, f"{sys.executable} -c 'open(\"{nas.point}/m\")'"), "serve", f"{nas.point}/m", "--port", port)
+    asks = shlex.join([sys.executable, "-c", f"import os; os.readlink({str(nas.point / 'm')!r})"])
+    command = (server(tmp_path, port, asks), "serve", f"{nas.point}/m", "--port", port)
     call = nas.call("dead", "run", "--until", "ready", "--max-wait", "9", "--", *command)
     run = call.run
-    call.said("waits for the disk or network file system")
+    call.said(f"waits for the disk or network file system of {nas.point}/m (fuse.sshfs)")
     call.said("stopped (run --until ready)")
     stopping = time.monotonic()
     nas.cli("stop", "--force", run, "--max-wait", "1")

@@ -52,7 +52,19 @@ _WRITES = frozenset(
         "ftruncate",
     }
 )
-_OPENS = frozenset({"open", "openat", "openat2", "creat"})
+_BY_NAME = frozenset(
+    {
+        "open", "creat", "stat", "lstat", "access", "readlink", "chdir", "statfs", "execve", "truncate", "mkdir", "rmdir", "unlink",
+        "rename", "link", "symlink", "chmod", "chown", "utimes", "getxattr", "lgetxattr", "listxattr", "mknod",
+    }
+)  # fmt: skip
+_BY_NAME_AT = frozenset(
+    {
+        "openat", "openat2", "newfstatat", "statx", "readlinkat", "faccessat", "faccessat2", "execveat", "mkdirat", "unlinkat", "renameat",
+        "renameat2", "fchmodat", "utimensat", "mknodat",
+    }
+)  # fmt: skip
+"""calls that go to a file system by a name, which is their first argument, or their second behind a folder's descriptor"""
 _FORKS = frozenset({"vfork", "clone", "clone3", "fork"})
 _SIGNALS = frozenset({"pause", "rt_sigsuspend", "rt_sigtimedwait"})
 _SETLKW = frozenset({7, 38})
@@ -115,7 +127,8 @@ class Reader:
         if spot.call is None or spot.call.name == "restart_syscall":
             return Read(waits=self._by_wchan(spot))
         found = self._by_call(spot, spot.call)
-        if spot.state == "D" and not any(wait.kind in _UNINTERRUPTED for wait in found.waits):
+        far = (spot.wchan or "").startswith(_REMOTE_SLEEP)  # which some file systems sleep in interruptibly
+        if (spot.state == "D" or far) and not any(wait.kind in _UNINTERRUPTED for wait in found.waits):
             return replace(found, waits=(self._disk(spot, spot.call),))
         return found
 
@@ -124,8 +137,8 @@ class Reader:
         name = call.name
         if name in _READS or name in _WRITES:
             return self._on_descriptor(spot, arguments[0], name in _WRITES)
-        if name in _OPENS:
-            return self._opening(spot, name, arguments)
+        if name in _BY_NAME or name in _BY_NAME_AT:
+            return self._named(spot, name in _BY_NAME_AT, arguments)
         if name in _FORKS:
             return Read(arguments="waits until its child has begun its program", waits=self._edges.children(spot, -1))
         if name in _SIGNALS:
@@ -154,11 +167,10 @@ class Reader:
             return self._on_descriptor(spot, arguments[0], True)
         return Read(arguments=f"unix socket {address}", waits=self._edges.listening(spot, address))
 
-    def _opening(self, spot: Spot, name: str, arguments: tuple[int, ...]) -> Read:
-        place = arguments[1] if name.startswith("openat") else arguments[0]
-        path = self._memory.text(place)
+    def _named(self, spot: Spot, at: bool, arguments: tuple[int, ...]) -> Read:
+        path = self._memory.text(arguments[1] if at else arguments[0])
         if path is not None and not path.startswith("/"):
-            base = self._files.get(_signed(arguments[0])) if name.startswith("openat") and _signed(arguments[0]) != _AT_FDCWD else None
+            base = self._files.get(_signed(arguments[0])) if at and _signed(arguments[0]) != _AT_FDCWD else None
             folder = base.link if base is not None else self._procfs.link(f"{self._process.pid}/cwd")
             path = os.path.normpath(os.path.join(folder, path)) if folder else path
         told = path or "a file whose name cannot be read"

@@ -155,10 +155,13 @@ class _Bench:
         self.asked = replace(self.asked, env=env)
         self.inner = replace(self.inner, env=env)
         self.world = replace(self.world, env={name: self._without_silent(name, value) for name, value in self.world.env.items()})
-        if (python := self._python()) is not None:
-            places.append(Place(what="the interpreter", path=python, needed=True))
-            ask_mounts(places[-1:], far, until)
-            self._silent = frozenset(one.mount.point for one in far.silent)
+        found: list[str | None] = []
+        reading = threading.Thread(target=lambda: found.append(self._python()), daemon=True)  # it reads the program's first lines
+        reading.start()
+        reading.join(max(0.0, min(until - time.monotonic(), _ASKED_AGAIN)))
+        places += [Place(what="the interpreter", path=path, needed=True) for path in found if path is not None]
+        ask_mounts(places if not found else places[-1:], far, until)
+        self._silent = frozenset(one.mount.point for one in far.silent)
         return places
 
     def _wait(self, threads: Sequence[threading.Thread], places: Sequence[Place], until: float) -> bool:
