@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from firsttoken.model.checks import Outcome
-from firsttoken.session.checking.check import Wanted, check
+from firsttoken.session.checking.check import check
+from firsttoken.session.checking.subject import Wanted
 from firsttoken.session.planning import local_world
 from firsttoken.survey.checkpoint import read_checkpoint
 from firsttoken.survey.model_config import read_shape

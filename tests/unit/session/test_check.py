@@ -16,7 +16,8 @@ from model_folders import EAGLE3, LLAMA, eagle3_tensors, write_model
 from firsttoken.model.checks import CheckReport, Outcome, exit_status
 from firsttoken.plan.world import World
 from firsttoken.session.checking import facts as check_facts
-from firsttoken.session.checking.check import Wanted, check
+from firsttoken.session.checking.check import check
+from firsttoken.session.checking.subject import Wanted
 from firsttoken.session.planning import local_world
 from firsttoken.survey.network_checks import Taken
 

@@ -13,7 +13,8 @@ import msgspec
 
 from firsttoken.hosts.procfs import Procfs
 from firsttoken.model.gpu_code import Capability
-from firsttoken.session.checking.check import Wanted, check
+from firsttoken.session.checking.check import check
+from firsttoken.session.checking.subject import Wanted
 from firsttoken.session.far_files import FAR, by_thread
 from firsttoken.session.planning import local_world, working_folder
 
