@@ -120,10 +120,12 @@ class Minder:
         self._again += 1
 
     def _kill_session(self, session: int) -> None:
-        """A session that has nobody left is forgotten: its id may become somebody else's."""
-        left = [Key(pid, stat.start) for pid, stat in self._procfs.stats().items() if stat.sid == session and not stat.dead]
-        for key in left:
-            send(self._procfs, key, signal.SIGKILL)
+        """A session that has nobody left is forgotten: its id may become somebody else's. The dead count until they are reaped: who was
+        one of ours is told by the session."""
+        left = {pid: stat for pid, stat in self._procfs.stats().items() if stat.sid == session}
+        for pid, stat in left.items():
+            if not stat.dead:
+                send(self._procfs, Key(pid, stat.start), signal.SIGKILL)
         if not left and (self.key is None or self.key.pid != session):
             self.sessions.discard(session)
 

@@ -84,6 +84,17 @@ def test_what_an_observer_leaves_is_killed_and_is_not_the_servers(launch: Launch
         assert not alive(int(pid))
 
 
+def test_a_probe_that_is_dead_already_when_its_observer_dies_is_not_the_servers(launch: Launch) -> None:
+    leaves = (
+        "import os, signal, subprocess, sys; one = subprocess.Popen(['sleep', '300']); one.send_signal(9);"
+        "os.waitid(os.P_PID, one.pid, os.WEXITED | os.WNOWAIT); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    run = launch("sleep", "0.5", observer_argv=("/usr/bin/env", "python3", "-S", "-c", leaves))
+    until(lambda: run.events("observer_lost"))
+    run.ended()
+    assert [event["root"] for event in run.events("exited")] == [True]
+
+
 def test_a_dead_keeper_leaves_the_server_running_and_the_observer_recording(launch: Launch) -> None:
     run = launch(*CHATTY, observer=())
     observer = observer_up(run)
