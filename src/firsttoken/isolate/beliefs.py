@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
+from math import fsum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +42,7 @@ class Beliefs:
 
     @property
     def best(self) -> tuple[Config, float]:
-        at = int(np.argmax(self.p))
+        at = int(np.argmax(_even(self.p)))
         return int(self.sets[at]), float(self.p[at])
 
     @property
@@ -56,10 +57,10 @@ class Beliefs:
 
     def marginals(self) -> Floats:
         """How likely each setting is one of the culprits."""
-        return self.p @ _members(self.sets, self.count)
+        return _even(self.p @ _members(self.sets, self.count))
 
     def likeliest(self, most: int) -> list[tuple[Config, float]]:
-        order = np.argsort(-self.p, kind="stable")[:most]
+        order = np.argsort(-_even(self.p), kind="stable")[:most]
         return [(int(self.sets[at]), float(self.p[at])) for at in order if self.p[at] > 1e-4]
 
 
@@ -111,12 +112,12 @@ def most_telling(found: Beliefs, failed: Config, spoilt: Sequence[Config]) -> Co
         noisy = np.cumsum(np.bincount(following, noise, size + 1))
         bits = _entropy(np.clip(hit + lucky[-1] - lucky[:size], 0, 1)) - (noisy[-1] - noisy[:size])
         for end in range(size - 1, start - 1, -1):
-            if best is not None and bits[end] + _ANYWAY * sure < best[0]:
+            if best is not None and bits[end] + _ANYWAY * sure < best[0] - 1e-9:
                 continue
             config = failed & ~sum(1 << at for at in order[start : end + 1])
             worth = float(bits[end]) + (_ANYWAY * sure if config == likeliest else 0.0)
             rank = (round(worth * _resolvable(config, spoilt, found.count), 9), end - start, config)
-            if bits[end] > 1e-6 and rank[0] > 0 and (best is None or rank[:2] > best[:2]):
+            if bits[end] > 1e-6 and rank[0] > 0 and (best is None or rank[:2] >= best[:2]):
                 best = rank
     return best[2] if best is not None else None
 
@@ -173,6 +174,11 @@ def _by_turns(order: Sequence[int], chosen: Sequence[Config]) -> list[int]:
     return [at for _, at in sorted(turns)]
 
 
+def _even(p: Floats) -> Floats:
+    """What is equal but for the order in which it was added up is equal: the same trials lead to the same next one on every machine."""
+    return np.round(p, 12)
+
+
 def _fails(sets: NDArray[np.uint64], config: Config, count: int) -> NDArray[np.bool_]:
     inside: NDArray[np.bool_] = (sets & np.uint64(_outside(config, count))) == 0
     return inside
@@ -227,7 +233,7 @@ def _hypotheses(count: int, weights: tuple[float, ...], known: Config, nothing: 
             break
         share = _share(first + more) if first + more else nothing
         products = [float(np.prod([weights[at] for at in chosen])) for chosen in combined]
-        total = sum(products)
+        total = fsum(products)
         sets += [known | sum(1 << at for at in chosen) for chosen in combined]
         prior += [share * product / total for product in products]
     return np.array(sets, dtype=np.uint64), np.array(prior)
