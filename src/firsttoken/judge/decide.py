@@ -278,8 +278,11 @@ def _crash(state: State, exit_: Exited | None) -> str | None:
         if isinstance(code, int | float) and isfinite(code) and code < 0:
             ranks = _dead(state)
             return f"{f'rank {ranks[0]}' if ranks else 'a process of the server'} was ended by {signal_name(int(-code))}"
-    first = next((e for e in state.exits if e.signal is not None and e.signal not in state.signals_sent), None)
-    if first is not None and (first.root or first.signal in _FATAL_SIGNALS):
+    ended = [e for e in state.exits if e.signal is not None and e.signal not in state.signals_sent]
+    # a helper may be ended by SIGTERM long before; what was ended with SIGKILL after that was more likely ended by the server itself
+    own = ended[:1] + [e for e in ended[1:] if e.root or e.signal != _signal.SIGKILL]
+    first = next((e for e in own if e.root or e.signal in _FATAL_SIGNALS), None)
+    if first is not None:
         return f"{'ended' if first.root else 'a process of the server was ended'} by {signal_name(first.signal or 0)}"
     if exit_ is not None and exit_.code is not None and exit_.code > 128 and exit_.code - 128 in _FATAL_SIGNALS:
         return f"ended with status {exit_.code} ({signal_name(exit_.code - 128)})"

@@ -137,6 +137,16 @@ def test_how_it_crashed_is_told_in_words() -> None:
     assert (signal_name(9), signal_name(250)) == ("SIGKILL", "signal 250")
 
 
+def test_a_helper_that_was_ended_before_hides_no_crash_and_what_its_server_then_kills_is_none() -> None:
+    helper = died(Story().launch(), number=signal.SIGTERM)
+    assert reason(died(helper, 108, signal.SIGSEGV).exit(code=1)).startswith("a process of the server was ended by SIGSEGV after")
+    helper = died(Story().launch(), number=signal.SIGTERM)
+    assert reason(helper.exit(signal=signal.SIGKILL)).startswith("ended by SIGKILL after")
+    helper = died(Story().launch(), number=signal.SIGTERM)
+    assert verdict(died(helper, 108).exit(code=1)) is Verdict.FAILED
+    assert reason(died(died(Story().launch()), 108, signal.SIGABRT).exit(code=1)).startswith("a process of the server was ended by SIGKILL")
+
+
 def test_a_signal_that_we_sent_ourselves_is_no_crash() -> None:
     sent = SignalSent(signal=signal.SIGKILL, pid=107, why="ladder")
     assert verdict(died(Story().launch().tell(sent)).exit(code=1)) is Verdict.FAILED
