@@ -145,7 +145,9 @@ def said(scratch: Path, start: Start) -> Iterator[dict[str, Said]]:
 
     def look(name: str, pid: int, argv: tuple[str, ...] = ANYBODYS, **env: str) -> None:
         """Each with a home of its own, which its user makes."""
-        calls[name] = cli.start("attach", str(pid), *LOOKS, argv=argv, env={"FIRSTTOKEN_HOME": str(home / name), **PACKAGES, **env})
+        path = os.pathsep.join([os.path.dirname(find_py_spy() or ""), os.environ["PATH"]])  # PYTHON may be another, beside which is none
+        env = {"FIRSTTOKEN_HOME": str(home / name), **PACKAGES, "PATH": path, **env}
+        calls[name] = cli.start("attach", str(pid), *LOOKS, argv=argv, env=env)
 
     look("all is seen", theirs)
     look("no ptrace", ours, (*NO_PTRACE, *ANYBODYS))

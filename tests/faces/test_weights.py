@@ -1,6 +1,7 @@
 """`firsttoken weights`: of a folder, of a run, and into memory."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,7 @@ def test_what_has_no_weights_is_said(cli: Cli, tmp_path: Path) -> None:
 
 
 def test_a_run_is_told_by_its_load(cli: Cli) -> None:
-    command = ("firsttoken", "rehearse", "--port", "0", "--pace", "weights=3")
+    command = (sys.executable, "-m", "firsttoken", "rehearse", "--port", "0", "--pace", "weights=3")
     ran = cli("run", "--until", "ready", "--quiet", "--json", "--prefetch", "--", *command)
     assert ran.code == 0, ran.err
     weights = ran.json["weights"]
