@@ -1,6 +1,8 @@
 """`firsttoken check` and what `run` looks at beside a start: statuses, one document, and a start that goes on."""
 
+import os
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -72,7 +74,16 @@ def test_the_servers_own_port_is_not_taken_for_somebody_elses(cli: Cli) -> None:
 
 
 def _path() -> str:
-    import os
-    import sys
-
     return f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+
+
+def test_who_holds_the_port_is_told_again_when_the_server_has_ended_for_it(cli: Cli) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        port = str(one.getsockname()[1])
+        ran = cli("run", "--until", "ready", "--quiet", "--json", "--", sys.executable, "-m", "firsttoken", "rehearse", "--port", port)
+        assert ran.json["verdict"] == "failed"
+        finding = cli("explain", "--json").json["findings"][0]
+    assert finding["cause"] == "port-in-use"
+    assert f"port {port} (HTTP) is held by" in finding["evidence"][0]
+    assert f"(pid {os.getpid()})" in finding["evidence"][0]
+    assert finding["remedy"] == "another port, or end that process"

@@ -243,7 +243,7 @@ def _(setting: Setting) -> None:
     setting.env["LD_PRELOAD"] = str(setting.tmp / "libvgpu.so")
 
 
-@shown("program-not-found", "warn")
+@shown("program-not-found")
 def _(setting: Setting) -> None:
     setting.env["PATH"] = os.environ["PATH"]
 
@@ -321,7 +321,10 @@ def test_a_check_is_shown_by_the_real_thing(name: str, cli: Cli, tmp_path: Path)
 
 
 def test_a_healthy_command_fails_none_of_them(cli: Cli, tmp_path: Path) -> None:
-    healthy = checks(cli, Setting(write_model(tmp_path / "m"), tmp_path, flags=["--port", "0"]))
+    program = tmp_path / "vllm"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    healthy = checks(cli, Setting(write_model(tmp_path / "m"), tmp_path, flags=["--port", "0"], command=(str(program), "serve")))
     assert [name for name, results in healthy.items() if "fail" in results] == []
 
 

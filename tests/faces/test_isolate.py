@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import os
 import shlex
 import signal
 import socket
@@ -135,7 +136,7 @@ def test_a_port_that_somebody_listens_on_is_refused_before_anything_is_launched(
         port = str(listener.getsockname()[1])
         said = cli("isolate", "--", "firsttoken", "rehearse", "--graphs", "--port", port)
     assert said.code == 3
-    assert "another server listens there" in said.err
+    assert f"(pid {os.getpid()}) listens there" in said.err
     assert not (cli.home / "runs").exists()
 
 

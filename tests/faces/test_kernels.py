@@ -16,7 +16,9 @@ def test_a_file_is_told_for_the_gpu_that_is_asked_for(cli: Cli, tmp_path: Path) 
         "    9.0: 1 of 2 modules run, 1 only after the driver compiled PTX (529 B of it in all)",
         "      1 kernel only by PTX:",
     ]
-    told = cli("kernels", str(library), "--gpu", "sm_75", "--json").json
+    said = cli("kernels", str(library), "--gpu", "sm_75", "--json")
+    assert said.code == 1, "nothing runs there"
+    told = said.json
     assert told["kind"] == "kernels"
     assert told["libraries"][0]["coverage"][0]["fit"] == "none"
 

@@ -50,8 +50,21 @@ def test_what_has_no_weights_is_said(cli: Cli, tmp_path: Path) -> None:
     empty = cli("weights", str(tmp_path))
     assert empty.code == 1
     assert "no weight files are there" in empty.err
+    two = cli("weights", str(tmp_path), str(tmp_path))
+    assert two.code == 2
+    assert "give one PATH at a time" in two.err
+    hub = cli("weights", "--", "vllm", "serve", "nobody/no-such-model")
+    assert hub.code == 2
+    assert "nobody/no-such-model is not in the hub's cache" in hub.err
     assert cli("weights").code == 2, "there is no run yet"
     assert "nothing to prefetch is named" in cli("weights", "--prefetch").err
+
+
+def test_a_shard_that_is_cut_off_is_told_by_the_status_too(cli: Cli, model: Path) -> None:
+    os.truncate(model / "model.safetensors", 5_000_000)
+    said = cli("weights", str(model))
+    assert said.code == 1
+    assert "problem: " in said.out
 
 
 def test_a_run_is_told_by_its_load(cli: Cli) -> None:

@@ -3,20 +3,23 @@
 A confidence is how often such a finding should be right, not how loud the evidence is.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from firsttoken.explain.facts import Facts
 from firsttoken.explain.rules import Matcher
 from firsttoken.explain.singled import singled_out
 from firsttoken.knowledge.causes import Cause
-from firsttoken.model.words import Verdict
+from firsttoken.model.checks import Outcome
+from firsttoken.model.words import OPEN_VERDICTS, Verdict
 
 LEAST = 0.15
 """confidence below which a cause is not worth a line"""
 _MOST = 8
 _IF_READY = 0.3
+_CHECKED = 0.6
+"""what a check that said before the start that it will fail weighs, once it has failed"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +32,8 @@ class Finding:
     against: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     behind: tuple[int, ...] | None = None
+    remedy: str | None = None
+    """what to do here, where it is known better than the cause knows it"""
 
     @property
     def summary(self) -> str:
@@ -42,7 +47,7 @@ class Finding:
             "summary": self.cause.meaning,
             "evidence": list(self.evidence),
             "against": list(self.against),
-            "remedy": self.cause.remedy,
+            "remedy": self.remedy or self.cause.remedy,
             "settings": [{"kind": s.kind, "name": s.name, "value": s.value, "action": s.action} for s in self.cause.settings],
             "sources": list(self.cause.sources),
             "unknown": list(self.unknown),
@@ -55,6 +60,26 @@ def findings(facts: Facts, causes: Iterable[Cause], verdict: Verdict) -> tuple[F
     found = [one for cause in causes if (one := weigh(facts, matcher, cause, verdict)) is not None]
     found.sort(key=lambda one: (-one.confidence, one.cause.id))
     return tuple(found[:_MOST])
+
+
+def beside_checks(
+    found: Iterable[Finding], checks: Iterable[Mapping[str, str | None]], causes: Iterable[Cause], verdict: Verdict
+) -> tuple[Finding, ...]:
+    """`checks`: what was seen before the start, as in a result: they know which file, port or process it is."""
+    known = {one.cause.id: one for one in found}
+    told: dict[str, list[Mapping[str, str | None]]] = {}
+    for row in checks:
+        told.setdefault(str(row["id"]), []).append(row)
+    for cause in causes:
+        rows = told.get(cause.id, [])
+        foretold = any(row["result"] == Outcome.FAIL for row in rows) and verdict not in (*OPEN_VERDICTS, Verdict.READY)
+        one = known.get(cause.id) or (Finding(cause=cause, confidence=0.0) if foretold else None)
+        if one is None or not rows:
+            continue
+        evidence = dict.fromkeys((*(f"before the start: {row['fact']}" for row in rows), *one.evidence))
+        confidence = 1.0 - (1.0 - one.confidence) * (1.0 - _CHECKED) if foretold else one.confidence
+        known[cause.id] = replace(one, confidence=confidence, evidence=tuple(evidence)[:6], remedy=rows[0]["remedy"])
+    return tuple(sorted(known.values(), key=lambda one: (-one.confidence, one.cause.id)))[:_MOST]
 
 
 def weigh(facts: Facts, matcher: Matcher, cause: Cause, verdict: Verdict) -> Finding | None:

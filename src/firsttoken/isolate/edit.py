@@ -113,6 +113,9 @@ def _with_variables(command: Command, words: list[str], variables: dict[str, str
     if command.client:
         at = next((index + 1 for index, word in enumerate(words) if word in ("run", "exec")), 0)
         return (*words[:at], *(part for pair in added for part in ("-e", pair)), *words[at:])
-    if not gone and not added:
+    if not variables:
         return tuple(words)
-    return ("env", *(part for name in gone for part in ("-u", name)), *added, *words)
+    body = words[1:] if words[0] == "env" and len(words) > 1 and not words[1].startswith("-") else words
+    if not gone and not added and "=" not in body[0]:
+        return tuple(body)
+    return ("env", *(part for name in gone for part in ("-u", name)), *added, *body)

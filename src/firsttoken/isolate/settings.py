@@ -6,7 +6,7 @@ one: suspicion orders the search and never ends it.
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -58,21 +58,40 @@ def settings_of(command: Command, rules: IsolationRules, groups: Iterable[Settin
         if index not in used and not _stays(one, rules, wishes):
             own += _single(command, one, rules)
     own.sort(key=lambda setting: _position(command, setting))
-    found = [*own, *_variables(command, rules, wishes), *_wished(command, wishes)]
+    found = _wished(command, wishes, [*own, *_variables(command, rules, wishes)])
     found += [setting for setting in grouped if setting.remedy]
     unique = {setting.label: setting for setting in reversed(found)}
     return tuple(setting for setting in found if unique[setting.label] is setting)[:MOST]
 
 
+def stays(command: Command, settings: Iterable[Setting]) -> tuple[str, ...]:
+    """What of the engine's own arguments no setting changes, as it stands in the command."""
+    changed = {change.name for setting in settings for change in setting.changes if change.kind in ("flag", "key")}
+    first = command.first if command.first is not None else len(command.argv)
+    begins = {first + one.begin: one for one in command.given}
+    found: list[str] = []
+    at = first
+    while at < len(command.argv):
+        one = begins.get(at)
+        end = max(first + one.end, at + 1) if one is not None else at + 1
+        if one is None or one.name not in changed:
+            found.append(_shown(command.argv[at:end]))
+        at = end
+    return tuple(found)
+
+
 def without_effect(command: Command, groups: Iterable[SettingRule], wishes: Wishes) -> tuple[str, ...]:
-    """Wishes that name nothing of this command (a slip of the keyboard, mostly), as they stand on the command line."""
-    variables = {*command.assigned, *command.environment}
-    there = {one.name for one in command.given} | variables
+    """Wishes that name nothing of this command (a slip of the keyboard, mostly), or what it has already, as they were written."""
+    variables = {**command.environment, **{name: value for name, (_, value) in command.assigned.items()}}
+    there = {one.name for one in command.given} | set(variables)
+    as_is = {(one.name, one.values) for one in command.given}
+    set_so = [(text, *text.partition("=")) for text in wishes.attempt_env]
     remedies = {name for rule in groups for name in (rule.name, *rule.env, *(change.name for change in _added(rule.add)))}
     return (
         *(f"--keep {name}" for name in wishes.keep if name not in there | remedies),
-        *(f"--try {text}" for text in wishes.attempt if not text.startswith("-")),
-        *(f"--try-env {name}" for name in wishes.attempt_env if "=" not in name and name not in variables),
+        *(f"--try {text}" for text in wishes.attempt if not text.startswith("-") or _is_so(_parsed_flag(text), as_is)),
+        *(f"--try-env {text}" for text, name, given, _ in set_so if not name or (not given and name not in variables)),
+        *(f"--try-env {text}" for text, name, given, value in set_so if given and variables.get(name) == value),
         *(f"--swap {old}" for old, _ in wishes.swaps if old not in command.argv),
     )
 
@@ -116,7 +135,12 @@ def _by_rule(command: Command, rule: SettingRule, rules: IsolationRules, wishes:
     added = _added(rule.add)
     there = {one.name for one in command.given}
     if any(change.name in there for change in added) or any(name in command.assigned or name in command.environment for name in rule.env):
-        used |= {index for index, one in enumerate(command.given) if any(change.name == one.name for change in added)}
+        # it is done already, and stays, unless it is asked for
+        used |= {
+            index
+            for index, one in enumerate(command.given)
+            if any(change.name == one.name for change in added) and one.name not in wishes.attempt
+        }
         return None
     if not indices and not added and not rule.env:
         return None
@@ -152,22 +176,55 @@ def _variables(command: Command, rules: IsolationRules, wishes: Wishes) -> list[
     return found
 
 
-def _wished(command: Command, wishes: Wishes) -> list[Setting]:
-    found = []
+def _wished(command: Command, wishes: Wishes, own: list[Setting]) -> list[Setting]:
+    """`own`: the settings so far. What is given with another value than the wished one is set to that, instead of removed."""
+    found = list(own)
+    variables = {**command.environment, **{name: value for name, (_, value) in command.assigned.items()}}
     for text in wishes.attempt:
-        if (change := _parsed_flag(text)).values:
-            set_so = replace(change, action="set")
-            found.append(Setting(label=f"{_shown((change.name, *change.values))} not given", changes=(set_so,), remedy=True))
-        elif change.name.startswith("-") and all(one.name != change.name for one in command.given):
+        change = _parsed_flag(text)
+        given = any(one.name == change.name for one in command.given)
+        if change.values:
+            change = replace(change, action="set")
+            label = f"{_shown((change.name, *change.values))} not given"
+            if not given or not _set_instead(found, change, " ".join(_shown((change.name, *change.values)).split()[1:])):
+                found.append(Setting(label=label, changes=(change,), remedy=True))
+        elif change.name.startswith("-") and not given:
             found.append(Setting(label=f"{change.name} not given", changes=(change,), remedy=True))
     for text in wishes.attempt_env:
         name, equals, value = text.partition("=")
         if equals:
             change = Change(kind="env", name=name, action="set", values=(value,))
-            found.append(Setting(label=f"{_shown((text,))} not given", changes=(change,), remedy=True))
+            shown = mask_env({name: value})[name]
+            if _set_instead(found, change, shown):
+                continue
+            was = mask_env({name: variables.get(name, "")})[name]
+            label = f"{name}={was} → {shown}" if name in variables else f"{name}={shown} not given"
+            found.append(Setting(label=label, changes=(change,), remedy=True))
     for old, new in wishes.swaps:
         found.append(Setting(label=old, changes=(Change(kind="word", name=old, action="set", values=(new,)),)))
     return found
+
+
+def _set_instead(found: list[Setting], change: Change, value: str) -> bool:
+    """Where a setting takes away what `change` sets, it sets it so from now on; of a flag that is given twice one setting is left."""
+    alike = [at for at, one in enumerate(found) if any(_takes_away(other, change) for other in one.changes)]
+    if not alike:
+        return False
+    first, *more = alike
+    others = tuple(other for other in found[first].changes if not _takes_away(other, change))
+    found[first] = replace(found[first], label=f"{found[first].label} → {value}", changes=(*others, change))
+    for at in reversed(more):
+        if all(_takes_away(other, change) for other in found[at].changes):
+            del found[at]
+    return True
+
+
+def _takes_away(one: Change, change: Change) -> bool:
+    return (one.kind, one.name, one.action) == (change.kind, change.name, "remove")
+
+
+def _is_so(change: Change, given: Collection[tuple[str, tuple[str, ...]]]) -> bool:
+    return bool(change.values) and (change.name, change.values) in given
 
 
 def _parsed_flag(text: str) -> Change:

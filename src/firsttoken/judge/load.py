@@ -60,7 +60,9 @@ def load_row(state: State) -> LoadRow:
     storage = load.storage_rate
     share = _cached_share(load)
     if not ended or not size or not seconds:
-        return LoadRow(bytes=size, cached_share=share, prefetched=prefetched, storage_bytes_per_s=storage)
+        took = row.seconds if ended and row is not None and not size else None
+        says = (f"loaded in {_span(took)}; of how many bytes is not known: no weight files were seen",) if took is not None else ()
+        return LoadRow(bytes=size, seconds=took, cached_share=share, prefetched=prefetched, storage_bytes_per_s=storage, says=says)
     found = LoadRow(
         bytes=size,
         seconds=seconds,

@@ -262,6 +262,8 @@ class Preconditions:
 
     checked: str = ""
     quantisations: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    """values of its option for the type of the weights; empty: not known"""
     quantises: Mapping[str, float] = field(default_factory=dict)
     longer_context_env: str = ""
     """variable that allows a context beyond the model's own; empty: it is not refused"""

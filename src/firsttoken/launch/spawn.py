@@ -198,6 +198,8 @@ def _refusal(spec: LaunchSpec, stage: str, number: int, candidates: list[bytes])
         at = os.fsencode(spec.cwd or ".")
         if any(_is_file(os.path.join(at, path)) for path in candidates):
             return Refused(f"{program} is there, but the interpreter that its first line names is not; correct that line", NOT_EXECUTABLE)
+        if spec.argv[0].partition("=")[0].isidentifier() and "=" in spec.argv[0]:
+            return Refused(f"{program} is a variable, not a program: put `env` in front of it", NOT_FOUND)
         where = "there is no such file" if b"/" in os.fsencode(spec.argv[0]) else "it is in no folder of PATH"
         return Refused(f"{program} was not found: {where}; check the name, or activate the environment that has it", NOT_FOUND)
     if number == errno.EACCES:

@@ -3,10 +3,13 @@
 A configuration is the set of settings that are *kept* as the user gave them; every other one is changed (removed, or its remedy added).
 """
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+
+from firsttoken.model.redact import mask_argv, mask_env
 
 
 class Outcome(StrEnum):
@@ -56,6 +59,21 @@ class Change:
     values: tuple[str, ...] = ()
     at: int = 0
 
+    @property
+    def text(self) -> str:
+        """`- --graphs`, `+ NCCL_P2P_DISABLE=1`, `- mode in --compilation-config`; secrets masked."""
+        value = self.values[0] if self.values else ""
+        if self.kind == "env":
+            shown = mask_env({self.name: value})[self.name]
+            return f"- {self.name}={shown}" if self.action == "remove" else f"+ {self.name}={shown}"
+        match self.kind:
+            case "key":
+                return f"- {value} in {self.name}"
+            case "word":
+                return f"{self.name} → {value}"
+            case _:
+                return f"{'-' if self.action == 'remove' else '+'} {shlex.join(mask_argv((self.name, *self.values)))}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
@@ -71,6 +89,11 @@ class Setting:
     phases: tuple[str, ...] = ()
     suspicion: float = 0.0
     because: str = ""
+
+    @property
+    def change(self) -> str:
+        """What is done to the command where it is changed."""
+        return " ".join(change.text for change in self.changes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,12 +134,15 @@ class Trial:
 class Isolation:
     """The answer so far. `minimal_failing` and `minimal_fix` are None while they are not known. `seconds`: what ran at once counts once.
 
-    `verified`: what was launched again at the end and came out as said. `posterior`: the likeliest culprits with their probability.
+    `verified`: what was launched again at the end and came out as said. `unjudged`: settings of the minimal failing configuration without
+    which it fails in another way, so that nobody knows whether they matter. `posterior`: the likeliest culprits with their probability.
+    `failed`, `passed`: of a failure that comes and goes, launches that kept all of what is at fault. `stays`: what is never changed.
     """
 
     name: str
     command: tuple[str, ...]
     settings: tuple[Setting, ...]
+    stays: tuple[str, ...] = ()
     engine: str | None = None
     engine_version: str | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -125,6 +151,7 @@ class Isolation:
     minimal_failing: tuple[Setting, ...] | None = None
     minimal_fix: tuple[Setting, ...] | None = None
     verified: tuple[str, ...] = ()
+    unjudged: tuple[str, ...] = ()
     trials: tuple[Trial, ...] = ()
     posterior: tuple[tuple[tuple[str, ...], float], ...] = ()
     guilty: tuple[str, ...] = ()
@@ -133,6 +160,8 @@ class Isolation:
     launches_left: float | None = None
     parallel: int = 1
     intermittent: bool = False
+    failed: int = 0
+    passed: int = 0
     failure_rate: float | None = None
     seconds: float = 0.0
     cost: float | None = None

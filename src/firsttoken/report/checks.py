@@ -40,7 +40,9 @@ def verdict(checks: Iterable[Check]) -> str:
     told = f"{fails} fail, {warns} warn, {results.count(Outcome.PASS)} pass, {left} not checked"
     if fails:
         return f"the start will fail ({told})"
-    return f"the start may work, with warnings ({told})" if warns else f"nothing is in the way ({told})"
+    if warns:
+        return f"the start may work, with warnings ({told})"
+    return f"nothing is in the way ({told})" if Outcome.PASS in results else f"nothing could be checked ({told})"
 
 
 def check_line(check: Check) -> str:

@@ -10,7 +10,7 @@ import msgspec
 from firsttoken.model.isolation import Change, Isolation, Setting, Trial
 from firsttoken.model.redact import mask_argv, mask_env
 from firsttoken.report.document import document
-from firsttoken.report.text import visible
+from firsttoken.report.text import count, visible
 
 _TITLES = {
     "found": "FOUND",
@@ -40,10 +40,12 @@ def isolation_document(found: Isolation) -> dict[str, Any]:
         versions=dict(found.versions),
         command=list(found.command),
         baseline=found.baseline,
+        stays=list(found.stays),
         settings=[{**_row(one), "suspicion": one.suspicion, "because": one.because or None} for one in found.settings],
         minimal_failing=_rows(found.minimal_failing),
         minimal_fix=_rows(found.minimal_fix),
         verified=list(found.verified),
+        unjudged=list(found.unjudged),
         trials=[_trial(one, found.settings) for one in found.trials],
         launches=len(found.trials),
         launches_left=found.launches_left,
@@ -51,6 +53,8 @@ def isolation_document(found: Isolation) -> dict[str, Any]:
         seconds=found.seconds,
         cost=found.cost,
         intermittent=found.intermittent,
+        failed=found.failed,
+        passed=found.passed,
         failure_rate=found.failure_rate,
         guilty=list(found.guilty),
         cleared=list(found.cleared),
@@ -71,40 +75,53 @@ def progress_line(found: Isolation) -> str:
     mean = found.seconds / len(found.trials) if found.trials else 0.0
     left = found.launches_left or 0.0
     price = f", about {_span(left * mean)}" if mean else ""
+    launches = count(max(1, round(left)), "more launch", "more launches")
     at_once = f", {found.parallel} at once" if found.parallel > 1 else ""
-    return f"{'; '.join(parts)}; about {max(1, round(left))} more launches{at_once}{price}"
+    return f"{'; '.join(parts)}; about {launches}{at_once}{price}"
 
 
-def trial_line(trial: Trial, most: int = 4) -> str:
-    """`trial 3  same        hung at graph_capture, 14 s   without A, B`"""
-    changed = list(trial.changed)
-    more = f" and {len(changed) - most} more" if len(changed) > most else ""
-    without = f"without {', '.join(changed[:most])}{more}" if changed else "unchanged"
+def trial_line(trial: Trial, settings: Sequence[Setting] = (), most: int = 4) -> str:
+    """`trial 3  same        hung at graph_capture, 14 s   without A, with --no-graphs   run 569b`"""
+    puts_in = {one.label: one.change.removeprefix("+ ") for one in settings if all(change.action != "remove" for change in one.changes)}
+    removed = [label for label in trial.changed if label not in puts_in]
+    added = [puts_in[label] for label in trial.changed if label in puts_in]
+    parts = [f"{word} {_some(names, most)}" for word, names in (("without", removed), ("with", added)) if names] or ["unchanged"]
     cut = f" (with {trial.shortcut})" if trial.shortcut else ""
     cut += f" (place {trial.place})" if trial.place else ""
     how = trial.verdict + _ENDED_BY.get(trial.until, "")
-    return visible(f"trial {trial.number:<3}{trial.outcome:<11}{how}, {_span(trial.seconds)}  {without}{cut}")
+    run = f"   run {trial.run.rpartition('-')[2]}" if trial.run else ""
+    return visible(f"trial {trial.number:<3}{trial.outcome:<11}{how}, {_span(trial.seconds)}  {', '.join(parts)}{cut}{run}")
+
+
+def _some(names: Sequence[str], most: int) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
 
 
 def isolation_text(found: Isolation) -> str:
     """The whole answer in a screenful."""
-    lines = [f"{_TITLES.get(found.state, found.state.upper())}: {found.reason}"]
+    lines = [f"{_TITLES.get(found.state, found.state.upper())}: {visible(found.reason)}"]
+    if found.baseline:
+        lines.append(visible(f"  the failure: {found.baseline['verdict']}: {found.baseline['reason']}"))
     if found.minimal_failing:
         lines += ["", "  fails with:", *(f"    {visible(one.label)}{_why(one)}" for one in found.minimal_failing)]
     if found.minimal_fix:
         lines += ["", "  fix:", *(f"    {line}" for line in fix_diff(found))]
     lines += [f"  verified: {text}" for text in found.verified]
-    if found.intermittent and found.failure_rate is not None:
-        lines.append(f"  it comes and goes: about {100 * found.failure_rate:.0f} % of the launches fail")
+    lines += [f"  not known: whether {visible(label)} matters; without it it fails in another way" for label in found.unjudged]
+    if found.intermittent and found.failed:
+        sure = f"; {100 * found.posterior[0][1]:.0f} % certain" if found.posterior else ""
+        launches = count(found.failed + found.passed, "launch", "launches")
+        lines.append(f"  it comes and goes: what is at fault failed in {found.failed} of {launches} of it{sure}")
     if found.minimal_failing is None and found.posterior:
         lines += [
             "",
             "  likeliest so far:",
-            *(f"    {100 * p:3.0f} %  {' and '.join(labels) or 'none of them'}" for labels, p in found.posterior),
+            *(f"    {100 * p:3.0f} %  {visible(' and '.join(labels)) or 'none of them'}" for labels, p in found.posterior),
         ]
-    lines += ["", *(f"  {trial_line(one)}" for one in found.trials)]
-    cost = f", {found.cost:g} in money" if found.cost is not None else ""
-    lines += ["", f"  {len(found.trials)} launches, {_span(found.seconds)}{cost}"]
+    lines += ["", *(f"  {trial_line(one, found.settings)}" for one in found.trials)] if found.trials else []
+    cost = f", {found.cost:g} in your money" if found.cost is not None else ""
+    lines += ["", f"  {count(len(found.trials), 'launch', 'launches')}, {_span(found.seconds)}{cost}"]
     for name, command in (("reproduce", found.reproduce), ("fixed", found.fixed)):
         lines += ["", f"  {name}:", f"    {visible(command)}"] if command else []
     lines += ["", "  next:", *(f"    {text}" for text in found.next)] if found.next else []
@@ -118,52 +135,36 @@ def isolation_markdown(found: Isolation) -> str:
     lines = [f"### {found.reason[:1].upper()}{found.reason[1:]}", ""]
     lines += [f"{found.engine or 'The server'}{version}. {base.get('verdict', 'It fails')}: {base.get('reason', '')}", ""]
     if found.versions:
-        lines += [", ".join(f"{name} {value}" for name, value in sorted(found.versions.items())), ""]
+        lines += ["Versions: " + ", ".join(f"{name} {value}" for name, value in sorted(found.versions.items())), ""]
     for title, command in (("The smallest command that fails", found.reproduce), ("The command as it was, fixed", found.fixed)):
         lines += [f"**{title}**", "", "```sh", command, "```", ""] if command else []
     if found.minimal_fix:
         lines += ["**The fix**", "", "```diff", *fix_diff(found), "```", ""]
     lines += ["**Launches**", "", "| | outcome | verdict | seconds | changed |", "|---|---|---|---|---|"]
-    for one in found.trials:
-        changed = ", ".join(f"`{label}`" for label in one.changed) or "nothing"
+    changes = {one.label: one.change for one in found.settings}
+    for one in sorted(found.trials, key=lambda one: one.number):
+        changed = ", ".join(f"`{changes.get(label, label)}`" for label in one.changed) or "nothing"
         lines.append(f"| {one.number} | {one.outcome} | {one.verdict} | {one.seconds:.0f} | {changed.replace('|', chr(92) + '|')} |")
     if found.verified:
         lines += ["", f"Verified: {'; '.join(found.verified)}."]
     return "\n".join(lines) + "\n"
 
 
-def plan_text(settings: Iterable[Setting], problem: str | None, launches: float, places: Sequence[Sequence[str]] = ((),)) -> str:
+def plan_text(plan: Isolation, problem: str | None, places: Sequence[Sequence[str]] = ((),)) -> str:
     """For `--dry-run`: what could be changed, and what the search would cost. `places`: the GPUs of each place but the first."""
-    rows = list(settings)
-    lines = [f"{len(rows)} settings" + (f"; {problem}" if problem else "")]
-    for one in rows:
+    lines = [count(len(plan.settings), "setting") + (f"; {problem}" if problem else "")]
+    for one in plan.settings:
         phases = f"   if it fails in {', '.join(one.phases)}" if one.phases else ""
         kind = "remedy  " if one.remedy else "yours   "
-        lines.append(visible(f"  {kind}{one.label}   ({'; '.join(map(change_text, one.changes))}){phases}"))
+        lines.append(visible(f"  {kind}{one.label}   ({'; '.join(change.text for change in one.changes)}){phases}"))
+    lines += [visible(f"  stays   {words}") for words in plan.stays]
     lines.append("plan: 1 launch to see it fail, 1 of the barest command, then the most telling; 2 to verify")
     for number, gpus in enumerate(places[1:], start=1):
         where = f"CUDA_VISIBLE_DEVICES={','.join(gpus)}, and another port" if gpus else "another port"
         lines.append(f"at once: place {number} with {where}; it has to show the failure before its launches count")
-    lines.append(f"price: about {launches:.0f} launches where one setting is at fault, each until it fails or is beyond the failing phase")
+    left = plan.launches_left or 0
+    lines.append(f"price: about {left:.0f} launches where one setting is at fault, each until it fails or is beyond the failing phase")
     return "\n".join(lines)
-
-
-def change_text(change: Change) -> str:
-    """`- --graphs`, `+ NCCL_P2P_DISABLE=1`, `no key mode in --compilation-config`."""
-    values = change.values
-    if change.kind == "env":
-        shown = mask_env({change.name: values[0] if values else ""})[change.name]
-        return f"- {change.name}={shown}" if change.action == "remove" else f"+ {change.name}={shown}"
-    words = shlex.join(mask_argv((change.name, *values)))
-    match change.kind, change.action:
-        case "key", _:
-            return f"- {values[0] if values else ''} in {change.name}"
-        case "word", _:
-            return f"{change.name} → {values[0] if values else ''}"
-        case _, "remove":
-            return f"- {words}"
-        case _:
-            return f"+ {words}"
 
 
 def fix_diff(found: Isolation) -> Iterator[str]:
@@ -194,8 +195,7 @@ def _rows(settings: tuple[Setting, ...] | None) -> list[dict[str, Any]] | None:
 def _row(setting: Setting) -> dict[str, Any]:
     """The first change in the form of a finding's settings, and all of them: most settings are changed by one."""
     changes = [
-        {"kind": one.kind, "name": one.name, "value": _value(one), "action": one.action, "text": change_text(one)}
-        for one in setting.changes
+        {"kind": one.kind, "name": one.name, "value": _value(one), "action": one.action, "text": one.text} for one in setting.changes
     ]
     first = {name: changes[0][name] if changes else None for name in ("kind", "name", "value", "action")}
     return {**first, "label": setting.label, "remedy": setting.remedy, "changes": changes}

@@ -109,3 +109,8 @@ def _took(seconds: float | None) -> str:
 def visible(text: str) -> str:
     """Control characters as escapes: what somebody put into an argument must not steer a terminal."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
+
+
+def count(number: int, one: str, many: str = "") -> str:
+    """`1 setting`, `3 settings`."""
+    return f"{number} {one if number == 1 else many or one + 's'}"

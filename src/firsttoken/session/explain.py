@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from firsttoken.explain.facts import Facts, gather
-from firsttoken.explain.findings import Finding, findings
+from firsttoken.explain.findings import Finding, beside_checks, findings
 from firsttoken.explain.verdict import Judgement, judge
 from firsttoken.history.masked_log import raw_log
 from firsttoken.history.runs import RunFolder
@@ -65,7 +65,7 @@ def explain_run(run: RunFolder) -> Result:
         now=base.elapsed_s,
         idle=base.still_s,
     )
-    found = findings(gather(told, reading, signs()), causes(), base.verdict)
+    found = beside_checks(findings(gather(told, reading, signs()), causes(), base.verdict), base.checks, causes(), base.verdict)
     ours = state.stop_by is not None and not told.dead  # the record knows who stopped it
     return replace(base, findings=tuple(one.row() for one in found if not (ours and one.cause.id == _STOPPED)))
 

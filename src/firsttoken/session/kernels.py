@@ -90,9 +90,13 @@ def judged(item: Loaded, library: Library, seen: Coverage) -> Check:
     name, gpu = f"{item.library.package}/{item.path.name}", f"compute capability {seen.capability}"
     held = ", ".join(dict.fromkeys(target.name + (" as PTX" if target.kind == "ptx" else "") for target, _ in library.counts()))
     used = f"it serves {item.library.what}"
+    if not seen.total and not library.problems and item.need is Need.CERTAIN:
+        remedy = item.library.remedy or f"install a build of {item.library.package} for this GPU"
+        price = "the start ends, or serves on the CPU"
+        fact = f"{name} holds no GPU code at all: a build for the CPU? ({used})"
+        return Check(id=CAUSE, part=Part.KERNELS, result=Outcome.WARN, fact=fact, remedy=remedy, price=price)
     if not seen.total:
-        why = library.problems[0] if library.problems else "it holds no GPU code (a build for the CPU?)"
-        return _not_checked(f"{name}: {why}")
+        return _not_checked(f"{name}: {library.problems[0] if library.problems else 'it holds no GPU code'}")
     if library.problems:
         remedy = f"is the file whole? Install {item.library.package} again"
         return Check(id=CAUSE, part=Part.KERNELS, result=Outcome.WARN, fact=f"{name}: {library.problems[0]}", remedy=remedy)

@@ -30,6 +30,10 @@ def ports(wanted: Sequence[tuple[str, str | None, int]], taken: Sequence[Taken])
     """`wanted`: (what for, address, port)."""
     free = []
     for name, host, port in wanted:
+        if not 0 < port < 1 << 16:
+            fact, price = f"port {port} ({name}) is none: the last is 65535", "the server ends when it binds, if not before"
+            yield _fail("engine-args-invalid", fact, "a port from 1 to 65535", price)
+            continue
         other = next((one for one in taken if one.port == port and _overlap(host, one.host)), None)
         if other is None:
             free.append(str(port))

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from attached_facts import facts
 
-from firsttoken.explain.findings import LEAST, Finding, findings
+from firsttoken.explain.findings import LEAST, Finding, beside_checks, findings
 from firsttoken.knowledge.causes import Cause, Condition, Setting, Weighed
 from firsttoken.model.attached import Attached
 from firsttoken.model.words import Phase, Verdict
@@ -111,3 +111,22 @@ def test_only_a_cause_that_may_name_ranks_does() -> None:
     assert nobody.behind is None
     (named,) = found(cause(0.9, behind="never_born"))
     assert named.behind == (1,)
+
+
+def test_what_a_check_saw_before_the_start_names_the_thing_and_the_remedy() -> None:
+    seen = {"id": "x", "result": "fail", "fact": "port 8000 is held by pid 7", "remedy": "another port", "price": None}
+    one = Finding(cause=cause(0.5), confidence=0.5, evidence=("Address in use",))
+    (told,) = beside_checks([one], [seen], [one.cause], Verdict.FAILED)
+    assert told.evidence == ("before the start: port 8000 is held by pid 7", "Address in use")
+    assert told.confidence == pytest.approx(0.8)
+    assert told.row()["remedy"] == "another port"
+
+
+def test_a_check_that_foretold_the_failure_is_a_cause_by_itself_and_a_warning_is_not() -> None:
+    seen = {"id": "x", "result": "fail", "fact": "a shard is short", "remedy": "get it again", "price": None}
+    known = [cause(0.5)]
+    assert [one.cause.id for one in beside_checks([], [seen], known, Verdict.CRASHED)] == ["x"]
+    assert beside_checks([], [seen], known, Verdict.READY) == ()
+    assert beside_checks([], [seen], known, Verdict.STALLED) == ()
+    assert beside_checks([], [{**seen, "result": "warn"}], known, Verdict.CRASHED) == ()
+    assert beside_checks([], [{**seen, "id": "another"}], known, Verdict.CRASHED) == ()

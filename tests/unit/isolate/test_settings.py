@@ -64,7 +64,7 @@ def test_one_key_of_a_json_argument_goes_and_with_the_last_the_flag() -> None:
 
 
 def test_a_variable_in_front_of_the_command_goes_with_its_word() -> None:
-    assert without(asked(VLLM), "NCCL_DEBUG").startswith("env vllm serve /m --port 8001")
+    assert without(asked(VLLM), "NCCL_DEBUG").startswith("vllm serve /m --port 8001")
 
 
 def test_a_variable_of_the_environment_is_unset(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,3 +142,48 @@ def test_the_failing_phase_and_the_causes_found_make_suspects_and_other_remedies
     assert [one.because for one in named] == ["", "works in graph_capture", "named by pcie-p2p-broken"]
     plain, suspect, worst = weights(named)
     assert plain == 1.0 < suspect < worst or plain == suspect == 1.0
+
+
+def test_another_value_of_what_is_given_is_one_setting_that_is_set_to_it() -> None:
+    found = asked(VLLM, attempt=("--max-num-seqs 4",), attempt_env=("NCCL_DEBUG=WARN",))
+    assert "--max-num-seqs 8 → 4" in labels(found)
+    assert "NCCL_DEBUG=INFO → WARN" in labels(found)
+    assert not [label for label in labels(found) if "not given" in label]
+    words = without(found, "→")
+    assert words.startswith("env NCCL_DEBUG=WARN vllm serve /m")
+    assert words.count("--max-num-seqs") == 1
+    assert words.endswith("--max-num-seqs 4")
+
+
+def test_of_what_goes_together_one_flag_is_set_and_the_others_go() -> None:
+    found = asked("vllm serve /m --speculative-config a --spec-tokens 3", attempt=("--speculative-config b",))
+    assert "speculation (--speculative-config a --spec-tokens 3) → b" in labels(found)
+    assert without(found, "speculation") == "vllm serve /m --speculative-config b"
+
+
+def test_of_a_flag_that_is_given_twice_one_setting_sets_it() -> None:
+    found = asked("vllm serve /m --seed 1 --seed 2", attempt=("--seed 3",))
+    assert [label for label in labels(found) if "seed" in label] == ["--seed 1 → 3"]
+    assert without(found, "seed") == "vllm serve /m --seed 3"
+
+
+def test_a_remedy_that_is_given_stays_unless_it_is_to_be_tried() -> None:
+    command = "vllm serve /m --enforce-eager --no-async-scheduling"
+    assert labels(asked(command)) == []
+    assert asked(command).stays == ("/m", "--enforce-eager", "--no-async-scheduling")
+    found = asked(command, attempt=("--enforce-eager",))
+    assert labels(found) == ["--enforce-eager"]
+    assert without(found, "eager") == "vllm serve /m --no-async-scheduling"
+    assert found.stays == ("/m", "--no-async-scheduling")
+
+
+def test_a_wish_for_what_is_so_already_or_has_no_name_is_told() -> None:
+    found = asked(VLLM, attempt=("--max-num-seqs 8",), attempt_env=("NCCL_DEBUG=INFO", "=1", "NCCL_DBUG"))
+    assert found.idle_wishes == ("--try --max-num-seqs 8", "--try-env =1", "--try-env NCCL_DBUG", "--try-env NCCL_DEBUG=INFO")
+
+
+def test_an_env_that_has_nothing_left_to_set_goes_too() -> None:
+    found = asked("env NCCL_DEBUG=INFO vllm serve /m", attempt_env=("NCCL_IB_DISABLE=1",))
+    assert without(found, "NCCL_DEBUG") == "vllm serve /m"
+    assert without(found, "NCCL") == "env NCCL_IB_DISABLE=1 vllm serve /m"
+    assert without(found, "IB_DISABLE") == "env NCCL_IB_DISABLE=1 NCCL_DEBUG=INFO vllm serve /m"

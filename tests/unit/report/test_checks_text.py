@@ -54,4 +54,5 @@ def test_the_status_is_that_of_the_worst() -> None:
     assert exit_status(REPORT.checks) == 78
     assert exit_status(REPORT.checks[2:]) == 1
     assert exit_status((REPORT.checks[0], REPORT.checks[3])) == 0
-    assert verdict(()) == "nothing is in the way (0 fail, 0 warn, 0 pass, 0 not checked)"
+    assert verdict(()) == "nothing could be checked (0 fail, 0 warn, 0 pass, 0 not checked)"
+    assert verdict((passed(Part.MACHINE, "x", ""),)) == "nothing is in the way (0 fail, 0 warn, 1 pass, 0 not checked)"

@@ -96,8 +96,29 @@ def test_a_spent_budget_says_what_is_known_and_can_be_raised(tmp_path: Path, led
     assert (found.state, len(found.trials)) == ("out_of_budget", 3)
     assert found.posterior
     assert world.isolate(Ledger.open(ledger.folder), budget=10).state == "found"
-    assert world.isolate(isolate_ledger.create("x"), max_time=4.0).reason == "the budget of 4 s is spent"
-    assert "is spent" in world.isolate(isolate_ledger.create("x"), price=3600.0, max_cost=5.0).reason
+    assert found.next == ("give the same command again with a higher --budget: it goes on from here",)
+    assert "--max-time allows 4 s" in world.isolate(isolate_ledger.create("x"), max_time=4.0).reason
+    dear = world.isolate(isolate_ledger.create("x"), price=3600.0, max_cost=5.0)
+    assert "--max-cost allows 5" in dear.reason
+    assert "--max-cost" in dear.next[0]
+
+
+def test_a_search_whose_launches_are_all_cut_off_asks_for_more_time(tmp_path: Path, ledger: Ledger) -> None:
+    cut = World(tmp_path, lambda _: Result(verdict=Verdict.STARTING, phase=Phase.CONFIG, reason=""), until="time")
+    found = cut.isolate(ledger, trial_time=2.0)
+    assert found.state == "not_reproduced"
+    assert found.reason == "no launch was decided in its time: give them more (--trial-time)"
+
+
+def test_a_setting_without_which_it_fails_in_another_way_is_not_called_needed(tmp_path: Path, ledger: Ledger) -> None:
+    """Its removal is a usage error, say: nothing is known of it, and nothing about it was verified."""
+    world = World(tmp_path, lambda argv: graphs_hang(argv) if "--shards" in argv else FAILED)
+    found = world.isolate(ledger)
+    assert [one.label for one in found.minimal_failing or ()] == ["graphs (--graphs)", "--shards 2"]
+    assert found.unjudged == ("--shards 2",)
+    assert found.reason.startswith("it fails with graphs (--graphs); whether --shards 2 matters cannot be told")
+    assert found.verified == ("the minimal failing configuration failed again", "the fix brought a real token")
+    assert "--shards 2" in (found.fixed or "")
 
 
 def test_a_trial_that_the_time_of_all_cut_off_is_launched_again(tmp_path: Path, ledger: Ledger) -> None:

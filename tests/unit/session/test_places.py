@@ -82,7 +82,7 @@ def test_a_trial_elsewhere_gets_its_gpus_and_its_port_and_is_otherwise_the_same(
     isolating = Isolating(read=found, options=Options(), ledger=Ledger(Path("/nowhere")))
     full = (1 << len(found.settings)) - 1
     elsewhere = isolating.command(full, None, Place(number=1, gpus=("2", "3")).moved(found, 9123))
-    assert elsewhere == ("env", "CUDA_VISIBLE_DEVICES=2,3", "env", *VLLM, "--port", "9123")
+    assert elsewhere == ("env", "CUDA_VISIBLE_DEVICES=2,3", *VLLM, "--port", "9123")
     assert isolating.command(full, None, Place().moved(found, 9123)) == found.command.argv
 
 

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import click
 
-from firsttoken.faces.cli.say import Problem, answer, json_option, refuse_silent
+from firsttoken.faces.cli.say import Problem, answer, find_run, json_option, refuse_silent
 
 _ARCHIVES = (".tar.gz", ".tgz", ".tar", ".zip")
 
 
 @click.command()
-@click.argument("target", metavar="TARGET")
+@click.argument("target", metavar="[TARGET]", required=False)
 @json_option
-def command(target: str, as_json: bool) -> int:
-    """Explain TARGET: a run (name or folder), a log file (`-`: stdin), a folder as attached to a bug report, or a bundle
-    or other archive (.tar.gz, .zip) of either.
+def command(target: str | None, as_json: bool) -> int:
+    """Explain TARGET: a run (name or folder; the latest where nothing is named), a log file (`-`: stdin), a folder as attached to a bug
+    report, or a bundle or other archive (.tar.gz, .zip) of either.
     """
     gc.set_threshold(100_000)  # one answer and the end: loading makes much, and no garbage (saves a tenth of the time)
     from firsttoken.model.attached import Attached
@@ -24,6 +24,9 @@ def command(target: str, as_json: bool) -> int:
     from firsttoken.session.explain import explain, explain_path, explain_run
     from firsttoken.survey.case_folder import LOG_LIMIT, is_case
 
+    if target is None:
+        answer(explain_run(find_run(None)), as_json)
+        return 0
     path = Path(target)
     refuse_silent(path)
     try:
@@ -41,8 +44,6 @@ def command(target: str, as_json: bool) -> int:
             names = "command.txt, server.log, stacks/, processes.txt, gpus.csv, probes.txt, flight_recorder/"
             raise Problem(f"{target} holds nothing to explain; put any of {names} there", 2)
         else:
-            from firsttoken.faces.cli.say import find_run
-
             answer(explain_run(find_run(target)), as_json)
     except BadArchive as error:
         raise Problem(str(error), 2) from error

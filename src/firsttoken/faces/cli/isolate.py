@@ -19,9 +19,10 @@ from firsttoken.faces.cli.patience import Patience
 from firsttoken.faces.cli.run import live_view_on
 from firsttoken.faces.cli.say import give_up, json_option, note, print_document, write_out
 from firsttoken.model.exits import INTERRUPTED, USAGE
-from firsttoken.model.isolation import Isolation, Trial
+from firsttoken.model.isolation import Isolation
 from firsttoken.model.plan import Policy
 from firsttoken.report.isolation import isolation_document, isolation_markdown, isolation_text, plan_text, progress_line, trial_line
+from firsttoken.report.text import count
 
 if TYPE_CHECKING:
     from firsttoken.session.follow import Follower
@@ -151,13 +152,17 @@ def command(
         intermittent=intermittent, certainty=certainty, share=share, shortcuts=not no_shortcuts, mark=not no_mark, api_key_env=api_key_env,
     )  # fmt: skip
     at_once = _places(asked, parallel)
-    if dry_run and as_json:
-        raise click.UsageError("--dry-run tells the plan as text; it has no --json")
-    if dry_run:
-        click.echo(plan_text(asked.settings, asked.not_read, 4 + len(asked.settings).bit_length(), [place.gpus for place in at_once]))
-        return _FOUND
     if not asked.settings:
         give_up(f"there is nothing to change in this command: {asked.not_read or 'it has no settings'}. Offer some with --try or --try-env")
+    if dry_run:
+        plan = _plan(asked)
+        if as_json:
+            print_document(isolation_document(plan))
+        else:
+            click.echo(plan_text(plan, asked.not_read, [place.gpus for place in at_once]))
+        return _FOUND
+    if markdown is not None and not markdown.absolute().parent.is_dir():
+        give_up(f"--markdown {markdown}: there is no folder {markdown.absolute().parent}; make it first", _CANNOT_CREATE)
     found = _isolate(asked, options, at_once, fresh, as_json)
     if markdown is not None:
         try:
@@ -167,6 +172,21 @@ def command(
     if as_json:
         print_document(isolation_document(found))
     return found.refused_with or {"found": _FOUND, "interrupted": INTERRUPTED, "refused": _REFUSED}.get(found.state, _NOT_FOUND)
+
+
+def _plan(asked: "Read") -> Isolation:
+    from firsttoken.model.redact import mask_argv
+
+    return Isolation(
+        name="",
+        command=mask_argv(asked.command.argv),
+        settings=asked.settings,
+        stays=asked.stays,
+        engine=asked.plan.engine,
+        state="planned",
+        reason=asked.not_read or "",
+        launches_left=4.0 + len(asked.settings).bit_length(),
+    )
 
 
 def _places(asked: "Read", parallel: int) -> "tuple[Place, ...]":
@@ -196,15 +216,16 @@ def _isolate(asked: "Read", options: "Options", at_once: "tuple[Place, ...]", fr
         ledger, again = _ledger(asked, options, fresh)
         if asked.not_read is not None:
             said(asked.not_read)
-        if again:
-            said(f"going on with {ledger.name}: {len(ledger.trials)} launches are known already (--fresh begins anew)")
+        if again and ledger.trials:
+            known = count(len(ledger.trials), "launch is", "launches are")
+            said(f"going on with {ledger.name}: {known} known already (--fresh begins anew)")
         isolating = Isolating(read=asked, options=options, ledger=ledger, places=at_once, watch=watch)
         teller = _Teller(said, told=len(ledger.trials) if again else 0)
         isolating.changed = teller.changed
         with _interruptible() as stopping:
             isolating.interrupted = lambda: bool(stopping)
             found = asyncio.run(isolating.run())
-        teller.trials(found.trials)
+        teller.trials(found)
         _keep(ledger, found)
         words.line(isolation_text(found))
     finally:
@@ -219,14 +240,14 @@ class _Teller:
         self._said, self._told = said, told
 
     def changed(self, found: Isolation) -> None:
-        self.trials(found.trials)
+        self.trials(found)
         if found.trials and found.state == "searching":
             self._said(progress_line(found))
 
-    def trials(self, trials: tuple[Trial, ...]) -> None:
-        for trial in trials[self._told :]:
-            self._said(trial_line(trial))
-        self._told = len(trials)
+    def trials(self, found: Isolation) -> None:
+        for trial in found.trials[self._told :]:
+            self._said(trial_line(trial, found.settings))
+        self._told = len(found.trials)
 
 
 def _ledger(asked: "Read", options: "Options", fresh: bool) -> "tuple[Any, bool]":

@@ -2,9 +2,9 @@
 
 import click
 
-from firsttoken.faces.cli.say import give_up, json_option, print_document, refuse_silent
+from firsttoken.faces.cli.say import give_up, json_option, note, print_document, refuse_silent
 from firsttoken.model.exits import USAGE
-from firsttoken.model.gpu_code import Capability
+from firsttoken.model.gpu_code import Capability, Fit, coverage
 
 
 class _Gpu(click.ParamType):  # type: ignore[type-arg]  # generic in late versions of click only
@@ -26,6 +26,7 @@ def command(what: tuple[str, ...], gpus: tuple[Capability, ...], names: bool, as
     """Show which GPU architectures libraries hold code for, and what of it runs on a GPU.
 
     Reads shared libraries, objects, archives, fat binaries, cubins and PTX directly; needs no GPU, driver or CUDA, and imports nothing.
+    Status 1 where a library has nothing that runs on one of the GPUs, or could not be read whole.
     """
     from firsttoken.report.kernels import kernels_document, kernels_text
     from firsttoken.session.kernels import NothingFound, capabilities_of, named_libraries
@@ -44,4 +45,7 @@ def command(what: tuple[str, ...], gpus: tuple[Capability, ...], names: bool, as
         click.echo("\n".join(kernels_text(item.libraries, seen, root=str(item.root), names=names) for item in found if item.libraries))
     else:
         click.echo(f"no GPU code in {', '.join(what)}")
-    return 0
+    if libraries and not seen:
+        note("no GPU is seen here; --gpu sm_120 tells what runs on one")
+    nothing_runs = any(library.modules and coverage(library, gpu).fit is Fit.NONE for library in libraries for gpu in seen)
+    return 1 if nothing_runs or any(library.problems for library in libraries) else 0

@@ -29,11 +29,12 @@ _FAILED = 1
 @click.option("--measure", is_flag=True, help="Measure the storage anew, also where its rate is remembered.")
 @json_option
 def command(what: tuple[str, ...], prefetch: bool, measure: bool, as_json: bool) -> int:
-    """Say how long the weights of a model take to load: PATH is a folder or file, or COMMAND one that loads them. Of a RUN (the latest
-    where nothing is named): at what rate they were loaded, from where, and why not faster.
+    """Say how long the weights of a model take to load: PATH is a folder, or a file with its other parts, or COMMAND one that loads them.
+    Of a RUN (the latest where nothing is named): at what rate they were loaded, from where, and why not faster.
 
     The page cache is looked at, and the storage measured for a moment, past the cache; its rate is remembered for a day. Nothing is
-    launched. A mount that gives no answer is told within 10 s. With --prefetch, Ctrl-C stops.
+    launched. A mount that gives no answer is told within 10 s. With --prefetch, Ctrl-C stops. Status 1 where a file is broken or nothing
+    can be told.
     """
     behind = set(what[1:])
     if behind and behind <= {"--prefetch", "--measure", "--json"}:  # options of ours behind a path or a run: no server has just these
@@ -55,6 +56,8 @@ def command(what: tuple[str, ...], prefetch: bool, measure: bool, as_json: bool)
         else:
             click.echo(load_text(row))
         return 0
+    if len(what) > 1 and _is_folder(what[0]):
+        raise click.UsageError(f"{what[0]} is a folder, and more words follow: give one PATH at a time, or a command behind `--`")
     if not what:
         raise click.UsageError("nothing to prefetch is named: firsttoken weights --prefetch PATH, or -- COMMAND")
     request = {"path": what[0]} if len(what) == 1 else {"argv": list(what)}
@@ -67,7 +70,7 @@ def command(what: tuple[str, ...], prefetch: bool, measure: bool, as_json: bool)
     if not prefetch:
         if as_json:
             print_document(forecast_document(told))
-        return 0
+        return _FAILED if found.problems else 0
     from firsttoken.report.weights import size
     from firsttoken.session.loading.prefetch import PrefetchProcess
 
@@ -109,6 +112,13 @@ def _run_name(what: tuple[str, ...]) -> str | None:
     from firsttoken.session.far_files import FAR
 
     return what[0] if not FAR.far(os.path.abspath(what[0])) and not os.path.lexists(what[0]) else None
+
+
+def _is_folder(path: str) -> bool:
+    """Of this machine: a mount may be dead."""
+    from firsttoken.session.far_files import FAR
+
+    return not FAR.far(os.path.abspath(path)) and os.path.isdir(path)
 
 
 def _follow(process: "PrefetchProcess") -> None:

@@ -133,14 +133,11 @@ class _Bench:
         if self.of.is_silent(self.of.world.path(name)) or (self.of.silent and "/" not in name):
             return  # told with its mount, or it may be in a folder that cannot be looked into
         if shutil.which(name, path=self.of.world.env.get("PATH", os.defpath)) is None:
+            elsewhere = bool(self.wanted.capabilities) or self.wanted.gpu_memory is not None
+            why = "there is no such program that may be run" if "/" in name else "no such program is on the PATH"
             remedy = "install it, activate its environment, or write its whole path"
-            yield warn(
-                Part.MACHINE,
-                "program-not-found",
-                f"{name}: no such program is on the PATH",
-                remedy,
-                "on this machine the launch ends with 127",
-            )
+            price = "on this machine the launch ends with 127, or with 126 where it may not be run"
+            yield (warn if elsewhere else fail)(Part.MACHINE, "program-not-found", f"{name}: {why}", remedy, price)
 
     def _kernels(self) -> Iterator[Check]:
         from firsttoken.session.kernels import kernel_checks  # reads libraries: not needed by the quick checks

@@ -161,7 +161,7 @@ class Subject:
             start = self.command.peeled.start
             if base and (not rule.when or any(holds(when, self.command.read, start) for when in rule.when)):
                 found.append((rule.name, None, int(base) + rule.offset))
-        return [one for one in found if 0 < one[2] < 1 << 16]
+        return found
 
     def caches(self) -> list[tuple[CacheFolder, str]]:
         """Those that can be looked into."""

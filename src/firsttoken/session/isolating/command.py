@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from firsttoken.isolate.settings import Command, Wishes, settings_of, without_effect
+from firsttoken.isolate.settings import Command, Wishes, settings_of, stays, without_effect
 from firsttoken.knowledge.load import generic, profiles
 from firsttoken.knowledge.profile import CacheFolder, IsolationRules, Profile, SettingRule
 from firsttoken.model.isolation import Given, Setting
@@ -34,6 +34,7 @@ class Read:
     command: Command
     plan: Plan
     settings: tuple[Setting, ...]
+    stays: tuple[str, ...] = ()
     shortcuts: tuple[Shortcut, ...] = ()
     caches: tuple[CacheFolder, ...] = ()
     not_read: str | None = None
@@ -73,10 +74,12 @@ def read(argv: Sequence[str], wishes: Wishes, *, gpus: bool | None = None) -> Re
     devices = gpus if gpus is not None else any(Path("/dev", name).exists() for name in _DEVICES)
     rules = (*profile.settings, *generic().settings)
     groups = tuple(rule for rule in rules if (devices or not rule.gpus) and _holds(rule, found))
+    settings = settings_of(command, _merged(profile), groups, wishes)
     return Read(
         command=command,
         plan=plan,
-        settings=settings_of(command, _merged(profile), groups, wishes),
+        settings=settings,
+        stays=stays(command, settings),
         shortcuts=shortcuts_of(profile.shortcuts, _model_config(plan, world), plan.sizes, flags) if first is not None else (),
         caches=(*profile.check.caches, *generic().check.caches),
         not_read=why,

@@ -6,8 +6,10 @@ import shutil
 import time
 from dataclasses import dataclass, field
 
+from firsttoken.hosts.procfs import Procfs
 from firsttoken.model.plan import Plan
 from firsttoken.observe.expendable import Expendable
+from firsttoken.session.checking import facts
 from firsttoken.session.isolating.trial import StillThere, port_taken
 
 _ANSWER_WITHIN = 10.0
@@ -29,7 +31,9 @@ class Guard:
         may be."""
         taken = port_taken(plan)
         if taken is not None:
-            why = f"{taken}: another server listens there, and isolate never touches one that it did not start"
+            port = plan.endpoint.port or 0
+            holder = next((one.holder for one in facts.taken(Procfs(), [port]) if one.holder), "another server")
+            why = f"{taken}: {holder} listens there, and isolate never touches a server that it did not start"
             return why, ("firsttoken status", "the same command with another port")
         others = None if share else await self._others_on_gpus()
         return (others, ("firsttoken status", "isolate --share -- …")) if others is not None else None

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from firsttoken.history.runs import RunFolder, home
-from firsttoken.isolate.answer import posterior, reason, standing, verified
+from firsttoken.isolate.answer import posterior, reason, standing, unjudged, verified
 from firsttoken.isolate.beliefs import Config
 from firsttoken.isolate.edit import edited
 from firsttoken.isolate.evidence import Evidence
@@ -51,6 +51,9 @@ _REAL = (Purpose.BASELINE, Purpose.FAILS_AGAIN, Purpose.FIX)
 _PATIENT = (*_REAL, Purpose.BAREST)
 """What an answer rests on alone: a start that stands where the baseline stood may still go on."""
 
+_AGAIN, _GOES_ON = "give the same command again", "it goes on from here"
+_NEXT = f"{_AGAIN}: {_GOES_ON}"
+
 
 @dataclass(slots=True)
 class Isolating:
@@ -79,23 +82,23 @@ class Isolating:
                 with contextlib.suppress(OSError):  # whoever asks again is told the same
                     self.ledger.end(steps.kind)
                 return found
-            why = self._spent()
-            if why is not None:
-                return replace(found, state="out_of_budget", reason=why, next=(self._again(),))
+            spent = self._spent()
+            if spent is not None:
+                return replace(found, state="out_of_budget", reason=spent[0], next=(f"{_AGAIN} with a higher {spent[1]}: {_GOES_ON}",))
             if self.interrupted():
-                return replace(found, state="interrupted", reason="it was interrupted; nothing is left running", next=(self._again(),))
+                return replace(found, state="interrupted", reason="it was interrupted; nothing is left running", next=(_NEXT,))
             objection = await self._guard.objection(self.read.plan, share=self.options.share)
             if objection is not None:
                 return replace(found, state="refused", reason=objection[0], next=objection[1])
             try:
                 await self._try_at_once(self._placed(steps))
             except StillThere as error:
-                return replace(self.isolation(self.steps()), state="stopped", reason=str(error), next=("firsttoken cleanup", self._again()))
+                return replace(self.isolation(self.steps()), state="stopped", reason=str(error), next=("firsttoken cleanup", _NEXT))
             except LaunchRefused as error:
                 return replace(found, state="refused", reason=str(error), refused_with=error.code)
             except OSError as error:
                 why = f"{error.filename or self.ledger.folder}: {error.strerror or error}"
-                return replace(self.isolation(steps), state="stopped", reason=why, next=(self._again(),))
+                return replace(self.isolation(steps), state="stopped", reason=why, next=(_NEXT,))
 
     def steps(self) -> tuple[Ask, ...] | Answer:
         """The next launches by the trials so far, as many as can be made at once."""
@@ -131,18 +134,21 @@ class Isolating:
         trials = tuple(self.ledger.trials)
         seconds = self._seconds()
         base, plan = self._baseline_result(), self.read.plan
+        in_doubt = unjudged(trials, failing, self._config)
         return Isolation(
             name=self.ledger.name,
             command=mask_argv(self.read.command.argv),
             settings=settings,
+            stays=self.read.stays,
             engine=plan.engine,
             engine_version=base.engine.version if base is not None else None,
             versions=base.versions if base is not None else {},
             state=answer.kind if answer is not None else "searching",
-            reason=reason(answer, settings, self._baseline()) if answer is not None else "",
+            reason=reason(answer, settings, trials, in_doubt) if answer is not None else "",
             minimal_failing=self._kept(failing) if failing is not None else None,
             minimal_fix=self._kept(fix) if fix is not None else None,
             verified=verified(trials, failing, self._problem().full & ~fix if fix is not None else None, self._config),
+            unjudged=tuple(setting.label for setting in self._kept(in_doubt)),
             trials=trials,
             posterior=posterior(settings, view),
             guilty=guilty,
@@ -151,6 +157,8 @@ class Isolating:
             launches_left=0.0 if answer is not None else view.left,
             parallel=self._width(),
             intermittent=view.chance,
+            failed=view.fails if view.chance else 0,
+            passed=view.lucky if view.chance else 0,
             failure_rate=(view.fails + 1) / (view.fails + view.lucky + 2) if view.chance else None,
             seconds=seconds,
             cost=self._cost(seconds),
@@ -369,14 +377,14 @@ class Isolating:
     def _time_left(self) -> float:
         return float("inf") if self.options.max_time is None else max(1.0, self.options.max_time - self._seconds())
 
-    def _spent(self) -> str | None:
+    def _spent(self) -> tuple[str, str] | None:
+        """Which budget is, in words, and the option that sets it."""
         launches, seconds = len(self.ledger.trials) + self.ledger.broken, self._seconds()
         cost, most = self._cost(seconds), self.options.max_cost
         if launches >= self.options.budget:
-            return f"the budget of {self.options.budget} launches is spent"
+            return f"{self.options.budget} launches were made, as many as --budget allows", "--budget"
         if self.options.max_time is not None and seconds >= self.options.max_time:
-            return f"the budget of {self.options.max_time:.0f} s is spent"
-        return f"the budget of {most:g} is spent" if cost is not None and most is not None and cost >= most else None
-
-    def _again(self) -> str:
-        return "give the same command again: it goes on from here (--budget and --max-time may be raised)"
+            return f"the launches took {seconds:.0f} s; --max-time allows {self.options.max_time:.0f} s", "--max-time"
+        if cost is not None and most is not None and cost >= most:
+            return f"the launches cost {cost:g}; --max-cost allows {most:g}", "--max-cost"
+        return None

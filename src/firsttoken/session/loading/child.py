@@ -48,20 +48,21 @@ def room(procfs: Procfs) -> int | None:
 
 
 def _survey(request: dict[str, Any]) -> dict[str, Any]:
-    paths, engine = [request["path"]] if "path" in request else [], None
+    paths, engine, model = [request["path"]] if "path" in request else [], None, None
     if "argv" in request:
         from firsttoken.session.planning import plan_of
 
         plan = plan_of(request["argv"])
-        engine, paths = plan.engine, list(plan.weight_files)
+        engine, paths, model = plan.engine, list(plan.weight_files), plan.model
         if not paths:
-            what = f"{plan.model} is neither a folder here nor in the hub's cache" if plan.model else "the command names no model"
+            what = f"{model} is neither a folder here nor in the hub's cache" if model else "the command names no model"
             return {"engine": engine, "error": f"{what}: nothing is known of its weights"}
     if (silence := FAR.silence(paths[0])) is not None:
         return {"engine": engine, "path": paths[0], "silent": silence.advice(paths[0])}
     found = read_checkpoint(paths[0])
     if found is None:
-        return {"engine": engine, "path": paths[0], "error": f"{paths[0]}: nothing is there"}
+        hint = f" ({model} is not in the hub's cache)" if model else "; of a model of the hub give the command that loads it"
+        return {"engine": engine, "path": paths[0], "error": f"{paths[0]}: nothing is there{hint}"}
     files = [(path, size) for path, size in found.files if size]
     problems = [f"{one.path} {one.detail}" for one in found.broken]
     if not files:
