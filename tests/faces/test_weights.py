@@ -53,7 +53,8 @@ def test_what_has_no_weights_is_said(cli: Cli, tmp_path: Path) -> None:
     two = cli("weights", str(tmp_path), str(tmp_path))
     assert two.code == 2
     assert "give one PATH at a time" in two.err
-    hub = cli("weights", "--", "vllm", "serve", "nobody/no-such-model")
+    (tmp_path / "vllm").mkdir()
+    hub = cli("weights", "--", "vllm", "serve", "nobody/no-such-model", cwd=tmp_path)
     assert hub.code == 2
     assert "nobody/no-such-model is not in the hub's cache" in hub.err
     assert cli("weights").code == 2, "there is no run yet"

@@ -82,7 +82,7 @@ def reason(answer: Answer, settings: Sequence[Setting], trials: Sequence[Trial],
         case "elsewhere":
             base = next((one for one in trials if one.outcome is Outcome.SAME), None)
             how = base.verdict if base is not None else "failed"
-            return f"the barest command fails in the same way ({how}): it is none of its {len(settings)} settings"
+            return f"the barest command fails in the same way ({how}): no setting is at fault"
         case "not_reproduced":
             if all(one.outcome is Outcome.UNRESOLVED and one.until == "time" for one in trials):
                 return "no launch was decided in its time: give them more (--trial-time)"

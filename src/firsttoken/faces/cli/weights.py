@@ -115,10 +115,10 @@ def _run_name(what: tuple[str, ...]) -> str | None:
 
 
 def _is_folder(path: str) -> bool:
-    """Of this machine: a mount may be dead."""
+    """Of this machine: a mount may be dead. A bare word is a program, whatever lies beside us."""
     from firsttoken.session.far_files import FAR
 
-    return not FAR.far(os.path.abspath(path)) and os.path.isdir(path)
+    return os.sep in path and not FAR.far(os.path.abspath(path)) and os.path.isdir(path)
 
 
 def _follow(process: "PrefetchProcess") -> None:
