@@ -50,7 +50,7 @@ def test_graphs_at_fault_are_found_on_the_embedded_engine_and_nothing_is_left(cl
     said = cli("isolate", "--json", "--keep", "--shards", "--keep", "--shard-mb", "--try", "--no-graphs", "--", *command, seconds=280)
     assert said.code == 0, said
     assert said.json.keys() >= KEYS
-    assert [one["label"] for one in said.json["minimal_failing"]] == ["--no-graphs not given"]
+    assert [one["label"] for one in said.json["minimal_failing"]] == ["graphs"]
     assert said.json["baseline"]["signature"]["phase"] == "compile"
     assert "ready" in {one["verdict"] for one in said.json["trials"]}
     assert left(cli) == []

@@ -12,14 +12,14 @@ from firsttoken.explain.rules import Matcher
 from firsttoken.explain.singled import singled_out
 from firsttoken.knowledge.causes import Cause
 from firsttoken.model.checks import Outcome
-from firsttoken.model.words import OPEN_VERDICTS, Verdict
+from firsttoken.model.words import Verdict
 
 LEAST = 0.15
 """confidence below which a cause is not worth a line"""
 _MOST = 8
 _IF_READY = 0.3
 _CHECKED = 0.6
-"""what a check that said before the start that it will fail weighs, once it has failed"""
+"""what a check that foretold it adds to a cause that was found"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,24 +62,23 @@ def findings(facts: Facts, causes: Iterable[Cause], verdict: Verdict) -> tuple[F
     return tuple(found[:_MOST])
 
 
-def beside_checks(
-    found: Iterable[Finding], checks: Iterable[Mapping[str, str | None]], causes: Iterable[Cause], verdict: Verdict
-) -> tuple[Finding, ...]:
-    """`checks`: what was seen before the start, as in a result: they know which file, port or process it is."""
-    known = {one.cause.id: one for one in found}
+def beside_checks(found: Iterable[Finding], checks: Iterable[Mapping[str, str | None]]) -> tuple[Finding, ...]:
+    """Of causes that were found: which file, port or process it is, as the checks before the start saw it. `checks`: as in a result.
+
+    A check alone is no cause: the start may have ended for another reason before it came to that.
+    """
     told: dict[str, list[Mapping[str, str | None]]] = {}
     for row in checks:
         told.setdefault(str(row["id"]), []).append(row)
-    for cause in causes:
-        rows = told.get(cause.id, [])
-        foretold = any(row["result"] == Outcome.FAIL for row in rows) and verdict not in (*OPEN_VERDICTS, Verdict.READY)
-        one = known.get(cause.id) or (Finding(cause=cause, confidence=0.0) if foretold else None)
-        if one is None or not rows:
-            continue
+    more = []
+    for one in found:
+        rows = sorted(told.get(one.cause.id, ()), key=lambda row: row["result"] != Outcome.FAIL)
+        foretold = any(row["result"] == Outcome.FAIL for row in rows)
         evidence = dict.fromkeys((*(f"before the start: {row['fact']}" for row in rows), *one.evidence))
         confidence = 1.0 - (1.0 - one.confidence) * (1.0 - _CHECKED) if foretold else one.confidence
-        known[cause.id] = replace(one, confidence=confidence, evidence=tuple(evidence)[:6], remedy=rows[0]["remedy"])
-    return tuple(sorted(known.values(), key=lambda one: (-one.confidence, one.cause.id)))[:_MOST]
+        remedy = next((row["remedy"] for row in rows if row["remedy"]), None)
+        more.append(replace(one, confidence=confidence, evidence=tuple(evidence)[:6], remedy=remedy))
+    return tuple(sorted(more, key=lambda one: (-one.confidence, one.cause.id)))
 
 
 def weigh(facts: Facts, matcher: Matcher, cause: Cause, verdict: Verdict) -> Finding | None:

@@ -73,7 +73,7 @@ def reason(answer: Answer, settings: Sequence[Setting], trials: Sequence[Trial],
             failing, fix = answer.failing or 0, answer.fix or 0
             said = [f"it fails with {_listed(settings, failing & ~in_doubt or failing)}"]
             if in_doubt:
-                said.append(f"whether {_listed(settings, in_doubt)} matters cannot be told, since it fails in another way without")
+                said.append(f"whether {_listed(settings, in_doubt)} matters cannot be told: with that changed it fails in another way")
             if fix & ~failing:
                 said.append(f"without that it fails still, with {_listed(settings, fix & ~failing)}")
             changes = [setting.change for at, setting in enumerate(settings) if fix >> at & 1]

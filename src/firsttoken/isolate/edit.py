@@ -17,6 +17,8 @@ def edited(command: Command, changed: Iterable[Setting], extra: Sequence[str] = 
     words: list[str | None] = list(command.argv)
     first = command.first if command.first is not None else len(words)
     behind = list(extra)
+    flags: dict[str, tuple[str, ...]] = {}
+    gone = {change.name for change in changes if change.kind == "flag" and change.action == "remove"}
     variables: dict[str, str | None] = {}
     for change in changes:
         match change.kind, change.action:
@@ -30,10 +32,13 @@ def edited(command: Command, changed: Iterable[Setting], extra: Sequence[str] = 
                 _without_keys(command, words, first, [one for one in changes if one.kind == "key" and (one.name, one.at) == _same(change)])
             case "flag", "remove":
                 _blank(command, words, first, change.name, change.at)
+            case "flag", "set" if change.name in gone:
+                pass  # what it belongs to goes
             case _:
                 for at in range(sum(one.name == change.name for one in command.given) if change.action == "set" else 0):
                     _blank(command, words, first, change.name, at)
-                behind += [change.name, *change.values]
+                flags[change.name] = change.values
+    behind += [word for name, values in flags.items() for word in (name, *values)]
     theirs: dict[str, Any] = {}
     for one in command.given:  # what a shortcut sets is not given twice
         if one.name in extra:
@@ -43,10 +48,9 @@ def edited(command: Command, changed: Iterable[Setting], extra: Sequence[str] = 
             words[begin:end] = [None] * (end - begin)
     for flag, value in theirs.items():
         behind = _merged(behind, flag, value)
-    for name in variables:
-        if name in command.assigned:
-            words[command.assigned[name][0]] = None
-    return _with_variables(command, [word for word in (*words, *behind) if word is not None], variables)
+    end = command.argv.index("--", first) if "--" in command.argv[first:] else len(words)
+    ahead = _with_variables(command, words[: command.program], variables)
+    return tuple(word for word in (*ahead, *words[command.program : end], *behind, *words[end:]) if word is not None)
 
 
 def _same(change: Change) -> tuple[str, int]:
@@ -107,15 +111,45 @@ def _without_keys(command: Command, words: list[str | None], first: int, changes
         _blank(command, words, first, name, number)
 
 
-def _with_variables(command: Command, words: list[str], variables: dict[str, str | None]) -> tuple[str, ...]:
-    gone = [name for name, value in variables.items() if value is None and name in command.environment]
-    added = [f"{name}={value}" for name, value in variables.items() if value is not None]
+def _with_variables(command: Command, ahead: list[str | None], variables: dict[str, str | None]) -> list[str | None]:
+    """The words in front of the program. What is assigned there is changed there, the rest right before the program."""
     if command.client:
-        at = next((index + 1 for index, word in enumerate(words) if word in ("run", "exec")), 0)
-        return (*words[:at], *(part for pair in added for part in ("-e", pair)), *words[at:])
-    if not variables:
-        return tuple(words)
-    body = words[1:] if words[0] == "env" and len(words) > 1 and not words[1].startswith("-") else words
-    if not gone and not added and "=" not in body[0]:
-        return tuple(body)
-    return ("env", *(part for name in gone for part in ("-u", name)), *added, *body)
+        return _for_client(ahead, variables)
+    unset: list[str] = []
+    put: list[str] = []
+    for name, value in variables.items():
+        places, _ = command.assigned.get(name, ((), ""))
+        for at in places:
+            ahead[at] = None
+        if places and value is not None:
+            ahead[places[-1]] = f"{name}={value}"
+        elif value is not None:
+            put.append(f"{name}={value}")
+        elif name in command.environment:
+            unset += ["-u", name]
+    left: list[str | None] = [word for word in ahead if word is not None]
+    if variables and left == ["env"]:
+        left = []
+    if not unset and not put:
+        return left
+    if left and left[0] == "env" and not any(word.startswith("-") or "=" not in word for word in left[1:] if word is not None):
+        return ["env", *unset, *left[1:], *put]
+    return [*left, "env", *unset, *put]
+
+
+def _for_client(ahead: list[str | None], variables: dict[str, str | None]) -> list[str | None]:
+    """`-e NAME=value` behind `run` or `exec`; of what is given already the last one counts."""
+    words = [word for word in ahead if word is not None]
+    added: list[str] = []
+    for name, value in variables.items():
+        left: list[str] = []
+        for word in words:
+            pair = next((word.removeprefix(form) for form in ("--env=", "-e") if word.startswith(f"{form}{name}=")), word)
+            if not pair.startswith(f"{name}="):
+                left.append(word)
+            elif pair == word and left and left[-1] in ("-e", "--env"):
+                left.pop()
+        words = left
+        added += ["-e", f"{name}={value}"] if value is not None else []
+    at = next((index + 1 for index, word in enumerate(words) if word in ("run", "exec")), 0)
+    return [*words[:at], *added, *words[at:]]

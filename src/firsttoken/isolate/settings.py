@@ -4,8 +4,10 @@ What a server is stays (model, port, host, ranks); what belongs together moves t
 one: suspicion orders the search and never ends it.
 """
 
+import hashlib
 import json
 import re
+import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -27,15 +29,21 @@ _BY_PHASE, _BY_CAUSE = 0.35, 0.6
 class Command:
     """A command as it can be edited. `first`: where the engine's own arguments begin, None where they are not to be seen (a script).
 
-    `assigned`: index and value of `NAME=value` words in front. `environment`: the caller's. `client`: it only asks a container daemon.
+    `program`: where the innermost program begins, behind all that starts it. `assigned`: indices and value of `NAME=value` words in front,
+    of which the last counts. `environment`: the caller's, as far as it reaches the program. `client`: it only asks a container daemon.
     """
 
     argv: tuple[str, ...]
     first: int | None = None
+    program: int = 0
     given: tuple[Given, ...] = ()
-    assigned: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    assigned: Mapping[str, tuple[tuple[int, ...], str]] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     client: bool = False
+
+    @property
+    def variables(self) -> dict[str, str]:
+        return {**self.environment, **{name: value for name, (_, value) in self.assigned.items()}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +58,7 @@ class Wishes:
 
 
 def settings_of(command: Command, rules: IsolationRules, groups: Iterable[SettingRule], wishes: Wishes) -> tuple[Setting, ...]:
-    """The user's settings in the order of the command, then variables, then remedies. `groups`: those that hold for this command."""
+    """The user's settings in the order of the command, then variables, wishes, and remedies. `groups`: those that hold for this command."""
     used: set[int] = set()
     grouped = [setting for rule in groups if (setting := _by_rule(command, rule, rules, wishes, used)) is not None]
     own = [setting for setting in grouped if not setting.remedy]
@@ -58,8 +66,8 @@ def settings_of(command: Command, rules: IsolationRules, groups: Iterable[Settin
         if index not in used and not _stays(one, rules, wishes):
             own += _single(command, one, rules)
     own.sort(key=lambda setting: _position(command, setting))
-    found = _wished(command, wishes, [*own, *_variables(command, rules, wishes)])
-    found += [setting for setting in grouped if setting.remedy]
+    found = _wished(command, wishes, [*own, *_variables(command, rules, wishes), *(one for one in grouped if one.remedy)])
+    found.sort(key=lambda setting: setting.remedy and not setting.wished)
     unique = {setting.label: setting for setting in reversed(found)}
     return tuple(setting for setting in found if unique[setting.label] is setting)[:MOST]
 
@@ -82,7 +90,7 @@ def stays(command: Command, settings: Iterable[Setting]) -> tuple[str, ...]:
 
 def without_effect(command: Command, groups: Iterable[SettingRule], wishes: Wishes) -> tuple[str, ...]:
     """Wishes that name nothing of this command (a slip of the keyboard, mostly), or what it has already, as they were written."""
-    variables = {**command.environment, **{name: value for name, (_, value) in command.assigned.items()}}
+    variables = command.variables
     there = {one.name for one in command.given} | set(variables)
     as_is = {(one.name, one.values) for one in command.given}
     set_so = [(text, *text.partition("=")) for text in wishes.attempt_env]
@@ -90,10 +98,25 @@ def without_effect(command: Command, groups: Iterable[SettingRule], wishes: Wish
     return (
         *(f"--keep {name}" for name in wishes.keep if name not in there | remedies),
         *(f"--try {text}" for text in wishes.attempt if not text.startswith("-") or _is_so(_parsed_flag(text), as_is)),
-        *(f"--try-env {text}" for text, name, given, _ in set_so if not name or (not given and name not in variables)),
+        *(f"--try-env {text}" for text, name, given, _ in set_so if not name.isidentifier() or (not given and name not in variables)),
         *(f"--try-env {text}" for text, name, given, value in set_so if given and variables.get(name) == value),
         *(f"--swap {old}" for old, _ in wishes.swaps if old not in command.argv),
     )
+
+
+def contradictions(wishes: Wishes) -> tuple[str, ...]:
+    """Names that are both to stay and to go."""
+    tried = {_parsed_flag(text).name for text in wishes.attempt} | {text.partition("=")[0] for text in wishes.attempt_env}
+    return tuple(name for name in wishes.keep if name in tried)
+
+
+def digest(command: Command, settings: Iterable[Setting]) -> str:
+    """Of the command and all that may be changed in it, secrets among them: the same search, or another one?"""
+    told = [
+        list(command.argv),
+        [[one.label, [[*map(str, (c.kind, c.name, c.action, c.at)), *c.values] for c in one.changes]] for one in settings],
+    ]
+    return hashlib.sha256(json.dumps(told).encode("utf8", "surrogateescape")).hexdigest()[:16]
 
 
 def weighed(settings: Sequence[Setting], phase: str | None, findings: Sequence[Mapping[str, Any]]) -> tuple[Setting, ...]:
@@ -109,7 +132,7 @@ def weighed(settings: Sequence[Setting], phase: str | None, findings: Sequence[M
             setting = replace(setting, suspicion=max(sure, 0.1), because=f"named by {best.get('cause')}")
         elif phase is not None and phase in setting.phases:
             setting = replace(setting, suspicion=_BY_PHASE, because=f"works in {phase}")
-        elif setting.remedy and setting.phases:
+        elif setting.remedy and setting.phases and not setting.wished:
             continue
         weighed.append(setting)
     return tuple(weighed)
@@ -134,12 +157,14 @@ def _by_rule(command: Command, rule: SettingRule, rules: IsolationRules, wishes:
     ]
     added = _added(rule.add)
     there = {one.name for one in command.given}
-    if any(change.name in there for change in added) or any(name in command.assigned or name in command.environment for name in rule.env):
+    if any(change.name.partition("=")[0] in there for change in added) or any(
+        name in command.assigned or name in command.environment for name in rule.env
+    ):
         # it is done already, and stays, unless it is asked for
         used |= {
             index
             for index, one in enumerate(command.given)
-            if any(change.name == one.name for change in added) and one.name not in wishes.attempt
+            if any(change.name.partition("=")[0] == one.name for change in added) and one.name not in wishes.attempt
         }
         return None
     if not indices and not added and not rule.env:
@@ -159,7 +184,7 @@ def _single(command: Command, one: Given, rules: IsolationRules) -> list[Setting
     if one.name in rules.split and len(keys := _keys(one)) > 1:
         removal = _removal(command, one)
         return [Setting(label=f"{key} in {one.name}", changes=(replace(removal, kind="key", values=(key,)),)) for key in keys]
-    same = [other for other in command.given if _words(command, other) == _words(command, one)]
+    same = [other for other in command.given if _shown(_words(command, other)) == words]
     label = words if len(same) == 1 else f"{words} (number {same.index(one) + 1})"
     return [Setting(label=label, changes=(_removal(command, one),))]
 
@@ -167,7 +192,7 @@ def _single(command: Command, one: Given, rules: IsolationRules) -> list[Setting
 def _variables(command: Command, rules: IsolationRules, wishes: Wishes) -> list[Setting]:
     found = []
     free = {name.partition("=")[0] for name in wishes.attempt_env if "=" not in name}
-    for name, value in {**command.environment, **{name: value for name, (_, value) in command.assigned.items()}}.items():
+    for name, value in command.variables.items():
         stays = name in wishes.keep or any(re.fullmatch(pattern, name) for pattern in rules.keep_env)
         known = name in command.assigned or any(re.fullmatch(pattern, name) for pattern in rules.env)
         if name in free or (known and not stays):
@@ -176,46 +201,58 @@ def _variables(command: Command, rules: IsolationRules, wishes: Wishes) -> list[
     return found
 
 
-def _wished(command: Command, wishes: Wishes, own: list[Setting]) -> list[Setting]:
-    """`own`: the settings so far. What is given with another value than the wished one is set to that, instead of removed."""
-    found = list(own)
-    variables = {**command.environment, **{name: value for name, (_, value) in command.assigned.items()}}
+def _wished(command: Command, wishes: Wishes, found: list[Setting]) -> list[Setting]:
+    """`found`: the settings so far, to which wishes are added, or of which they are a part already. What is given with another value than
+    the wished one is set to that, instead of removed."""
     for text in wishes.attempt:
         change = _parsed_flag(text)
-        given = any(one.name == change.name for one in command.given)
-        if change.values:
-            change = replace(change, action="set")
-            label = f"{_shown((change.name, *change.values))} not given"
-            if not given or not _set_instead(found, change, " ".join(_shown((change.name, *change.values)).split()[1:])):
-                found.append(Setting(label=label, changes=(change,), remedy=True))
-        elif change.name.startswith("-") and not given:
-            found.append(Setting(label=f"{change.name} not given", changes=(change,), remedy=True))
+        given = [one for one in command.given if one.name == change.name]
+        if not change.name.startswith("-") or (given and not change.values):
+            continue
+        value = _shown((change.name, *change.values)).partition(" ")[2]
+        if not given:
+            _add(found, change, f"{_shown((change.name, *change.values))} not given", remedy=True)
+        elif not _set_instead(found, replace(change, action="set"), value):
+            _add(found, replace(change, action="set"), f"{_shown(_words(command, given[0]))} → {value}")
     for text in wishes.attempt_env:
         name, equals, value = text.partition("=")
-        if equals:
-            change = Change(kind="env", name=name, action="set", values=(value,))
-            shown = mask_env({name: value})[name]
-            if _set_instead(found, change, shown):
-                continue
-            was = mask_env({name: variables.get(name, "")})[name]
-            label = f"{name}={was} → {shown}" if name in variables else f"{name}={shown} not given"
-            found.append(Setting(label=label, changes=(change,), remedy=True))
+        if not equals:
+            continue
+        change = Change(kind="env", name=name, action="set", values=(value,))
+        shown, was = mask_env({name: value})[name], mask_env({name: command.variables.get(name, "")})[name]
+        if name not in command.variables:
+            _add(found, change, f"{name}={shown} not given", remedy=True)
+        elif not _set_instead(found, change, shown):
+            _add(found, change, f"{name}={was} → {shown}")
     for old, new in wishes.swaps:
-        found.append(Setting(label=old, changes=(Change(kind="word", name=old, action="set", values=(new,)),)))
+        words = mask_argv(command.argv)
+        secret = any(one == old != shown for one, shown in zip(command.argv, words, strict=True)) or mask_argv((new,)) != (new,)
+        change = Change(kind="word", name=old, action="set", values=(new,), secret=secret)
+        found.append(Setting(label=change.text, changes=(change,), wished=True))
     return found
 
 
+def _add(found: list[Setting], change: Change, label: str, *, remedy: bool = False) -> None:
+    """A setting of its own, unless one does just this already."""
+    for at, one in enumerate(found):
+        if any(
+            (other.kind, other.name, other.values) == (change.kind, change.name, change.values)
+            for other in one.changes
+            if other.action != "remove"
+        ):
+            found[at] = replace(one, wished=True)
+            return
+    found.append(Setting(label=label, changes=(change,), remedy=remedy, wished=True))
+
+
 def _set_instead(found: list[Setting], change: Change, value: str) -> bool:
-    """Where a setting takes away what `change` sets, it sets it so from now on; of a flag that is given twice one setting is left."""
-    alike = [at for at, one in enumerate(found) if any(_takes_away(other, change) for other in one.changes)]
-    if not alike:
+    """Where a setting takes away just what `change` sets, it sets it so from now on; of a flag that is given twice one setting is left."""
+    first, *more = [at for at, one in enumerate(found) if all(_takes_away(other, change) for other in one.changes)] or [-1]
+    if first < 0:
         return False
-    first, *more = alike
-    others = tuple(other for other in found[first].changes if not _takes_away(other, change))
-    found[first] = replace(found[first], label=f"{found[first].label} → {value}", changes=(*others, change))
+    found[first] = replace(found[first], label=f"{found[first].label} → {value}", changes=(change,), wished=True)
     for at in reversed(more):
-        if all(_takes_away(other, change) for other in found[at].changes):
-            del found[at]
+        del found[at]
     return True
 
 
@@ -228,14 +265,25 @@ def _is_so(change: Change, given: Collection[tuple[str, tuple[str, ...]]]) -> bo
 
 
 def _parsed_flag(text: str) -> Change:
-    name, _, rest = text.partition(" ") if " " in text else text.partition("=")
-    return Change(kind="flag", name=name, action="add", values=tuple(rest.split()))
+    """`--flag`, `--flag value`, `--flag=value`; words as in a shell, and JSON as one."""
+    found = re.match(r"([^\s=]*)[\s=]?(.*)", text, re.S)
+    name, rest = found.groups() if found is not None else (text, "")
+    try:
+        values = (rest,) if isinstance(json.loads(rest), dict | list) else tuple(shlex.split(rest))
+    except (ValueError, RecursionError):
+        try:
+            values = tuple(shlex.split(rest))
+        except ValueError:  # a quote that is not closed
+            values = tuple(rest.split())
+    return Change(kind="flag", name=name, action="add", values=values)
 
 
 def _stays(one: Given, rules: IsolationRules, wishes: Wishes) -> bool:
     if one.name in wishes.keep:
         return True
-    return one.name not in wishes.attempt and (one.name in rules.keep or one.field in rules.keep_fields)
+    return one.name not in {_parsed_flag(text).name for text in wishes.attempt} and (
+        one.name in rules.keep or one.field in rules.keep_fields
+    )
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:

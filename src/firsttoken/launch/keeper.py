@@ -267,6 +267,7 @@ class Keeper:
             self._save()
             return
         if session in self._minder.sessions:
+            self._minder.buried(session)
             return
         code = os.waitstatus_to_exitcode(status)
         ended = Ended(code, None) if code >= 0 else Ended(None, -code)

@@ -99,6 +99,11 @@ class Minder:
             self._plan_again(now)
         return True
 
+    def buried(self, session: int) -> None:
+        """One of a session of ours was reaped."""
+        if self.key is None or self.key.pid != session:
+            self._kill_session(session)
+
     def ask_to_end(self) -> None:
         self.given_up = True
         self.next_at = None

@@ -51,6 +51,7 @@ class Change:
     """One step from the user's command to another one. `kind`: flag, env, key (of a flag's JSON) or word. `action`: remove, add or set.
 
     `values`: of a flag (none at all is a switch) or a variable, the keys, or what a word becomes. `at`: which of the same flag, from 0.
+    `secret`: of a word that is one, and that nothing but its place in the command tells.
     """
 
     kind: str
@@ -58,11 +59,14 @@ class Change:
     action: str
     values: tuple[str, ...] = ()
     at: int = 0
+    secret: bool = False
 
     @property
     def text(self) -> str:
         """`- --graphs`, `+ NCCL_P2P_DISABLE=1`, `- mode in --compilation-config`; secrets masked."""
         value = self.values[0] if self.values else ""
+        if self.secret:
+            return "**** → ****"
         if self.kind == "env":
             shown = mask_env({self.name: value})[self.name]
             return f"- {self.name}={shown}" if self.action == "remove" else f"+ {self.name}={shown}"
@@ -79,13 +83,15 @@ class Change:
 class Setting:
     """One thing that can be changed in a command. `label` names it as it stands, and is its own only.
 
-    `changes` are made together. `remedy`: the command does not name it; changing it adds something. `phases`: where a failing start makes
-    it a suspect. `suspicion` 0 to 1: how likely the evidence makes it that this is at fault; `because` says why.
+    `changes` are made together. `remedy`: the command does not name it; changing it adds something. `wished`: the user has asked for it.
+    `phases`: where a failing start makes it a suspect.
+    `suspicion` 0 to 1: how likely the evidence makes it that this is at fault; `because` says why.
     """
 
     label: str
     changes: tuple[Change, ...]
     remedy: bool = False
+    wished: bool = False
     phases: tuple[str, ...] = ()
     suspicion: float = 0.0
     because: str = ""

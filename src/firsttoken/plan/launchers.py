@@ -53,6 +53,9 @@ _APPTAINER = Launcher(
     env_file=_of("env-file"),
 )
 
+PLAIN = _of("env nohup setsid unbuffer time nice ionice chrt taskset numactl stdbuf timeout prlimit flock")
+"""those that find the program behind them in the PATH that they have themselves"""
+
 LAUNCHERS: Mapping[str, tuple[Launcher, ...]] = {
     "env": (
         Launcher(

@@ -108,7 +108,7 @@ def isolation_text(found: Isolation) -> str:
     if found.minimal_fix:
         lines += ["", "  fix:", *(f"    {line}" for line in fix_diff(found))]
     lines += [f"  verified: {text}" for text in found.verified]
-    lines += [f"  not known: whether {visible(label)} matters; without it it fails in another way" for label in found.unjudged]
+    lines += [f"  not known: whether {visible(label)} matters; changed, it fails in another way" for label in found.unjudged]
     if found.intermittent and found.failed:
         sure = f"; {100 * found.posterior[0][1]:.0f} % certain" if found.posterior else ""
         launches = count(found.failed + found.passed, "launch", "launches")
@@ -195,7 +195,8 @@ def _rows(settings: tuple[Setting, ...] | None) -> list[dict[str, Any]] | None:
 def _row(setting: Setting) -> dict[str, Any]:
     """The first change in the form of a finding's settings, and all of them: most settings are changed by one."""
     changes = [
-        {"kind": one.kind, "name": one.name, "value": _value(one), "action": one.action, "text": one.text} for one in setting.changes
+        {"kind": one.kind, "name": "****" if one.secret else one.name, "value": _value(one), "action": one.action, "text": one.text}
+        for one in setting.changes
     ]
     first = {name: changes[0][name] if changes else None for name in ("kind", "name", "value", "action")}
     return {**first, "label": setting.label, "remedy": setting.remedy, "changes": changes}
@@ -210,6 +211,8 @@ def _trial(trial: Trial, settings: tuple[Setting, ...]) -> dict[str, Any]:
 
 def _value(change: Change) -> str | None:
     """Masked; None of a switch."""
+    if change.secret:
+        return "****"
     if change.kind == "env":
         return mask_env({change.name: change.values[0] if change.values else ""})[change.name]
     return " ".join(mask_argv((change.name, *change.values))[1:]) or None

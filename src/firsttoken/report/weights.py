@@ -84,7 +84,7 @@ def forecast_text(told: Forecast) -> str:
 
 def load_text(row: LoadRow) -> str:
     if not row.says:
-        return "the weights of this run were not loaded to the end, or nothing tells when"
+        return "the weights of this run were not loaded to the end so far, or nothing tells when"
     return "\n".join([row.says[0], *(f"  why: {text}" for text in row.says[1:])])
 
 

@@ -65,7 +65,7 @@ def explain_run(run: RunFolder) -> Result:
         now=base.elapsed_s,
         idle=base.still_s,
     )
-    found = beside_checks(findings(gather(told, reading, signs()), causes(), base.verdict), base.checks, causes(), base.verdict)
+    found = beside_checks(findings(gather(told, reading, signs()), causes(), base.verdict), base.checks)
     ours = state.stop_by is not None and not told.dead  # the record knows who stopped it
     return replace(base, findings=tuple(one.row() for one in found if not (ours and one.cause.id == _STOPPED)))
 

@@ -31,8 +31,8 @@ def ports(wanted: Sequence[tuple[str, str | None, int]], taken: Sequence[Taken])
     free = []
     for name, host, port in wanted:
         if not 0 < port < 1 << 16:
-            fact, price = f"port {port} ({name}) is none: the last is 65535", "the server ends when it binds, if not before"
-            yield _fail("engine-args-invalid", fact, "a port from 1 to 65535", price)
+            fact, price = f"port {port} ({name}) is none: they go from 1 to 65535", "the server ends when it binds, if not before"
+            yield _fail("engine-args-invalid", fact, "another port", price)
             continue
         other = next((one for one in taken if one.port == port and _overlap(host, one.host)), None)
         if other is None:

@@ -115,18 +115,16 @@ def test_only_a_cause_that_may_name_ranks_does() -> None:
 
 def test_what_a_check_saw_before_the_start_names_the_thing_and_the_remedy() -> None:
     seen = {"id": "x", "result": "fail", "fact": "port 8000 is held by pid 7", "remedy": "another port", "price": None}
+    warned = {**seen, "result": "warn", "fact": "port 8001 may be held", "remedy": "look"}
     one = Finding(cause=cause(0.5), confidence=0.5, evidence=("Address in use",))
-    (told,) = beside_checks([one], [seen], [one.cause], Verdict.FAILED)
-    assert told.evidence == ("before the start: port 8000 is held by pid 7", "Address in use")
+    (told,) = beside_checks([one], [warned, seen])
+    assert told.evidence == ("before the start: port 8000 is held by pid 7", "before the start: port 8001 may be held", "Address in use")
     assert told.confidence == pytest.approx(0.8)
     assert told.row()["remedy"] == "another port"
+    (told,) = beside_checks([one], [warned])
+    assert (told.confidence, told.row()["remedy"]) == (0.5, "look")
+    assert beside_checks([one], [{**seen, "id": "another"}]) == (one,)
 
 
-def test_a_check_that_foretold_the_failure_is_a_cause_by_itself_and_a_warning_is_not() -> None:
-    seen = {"id": "x", "result": "fail", "fact": "a shard is short", "remedy": "get it again", "price": None}
-    known = [cause(0.5)]
-    assert [one.cause.id for one in beside_checks([], [seen], known, Verdict.CRASHED)] == ["x"]
-    assert beside_checks([], [seen], known, Verdict.READY) == ()
-    assert beside_checks([], [seen], known, Verdict.STALLED) == ()
-    assert beside_checks([], [{**seen, "result": "warn"}], known, Verdict.CRASHED) == ()
-    assert beside_checks([], [{**seen, "id": "another"}], known, Verdict.CRASHED) == ()
+def test_a_check_alone_is_no_cause_since_the_start_may_have_ended_for_another_reason() -> None:
+    assert beside_checks([], [{"id": "x", "result": "fail", "fact": "held", "remedy": "r", "price": None}]) == ()

@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from firsttoken.isolate.edit import edited
-from firsttoken.isolate.settings import Wishes, weighed, weights
+from firsttoken.isolate.settings import Wishes, contradictions, digest, weighed, weights
 from firsttoken.model.isolation import Change, Setting
 from firsttoken.session.isolating.command import Read, read
 
@@ -155,10 +155,11 @@ def test_another_value_of_what_is_given_is_one_setting_that_is_set_to_it() -> No
     assert words.endswith("--max-num-seqs 4")
 
 
-def test_of_what_goes_together_one_flag_is_set_and_the_others_go() -> None:
+def test_of_what_goes_together_one_flag_is_set_by_itself_and_goes_with_the_others() -> None:
     found = asked("vllm serve /m --speculative-config a --spec-tokens 3", attempt=("--speculative-config b",))
-    assert "speculation (--speculative-config a --spec-tokens 3) → b" in labels(found)
-    assert without(found, "speculation") == "vllm serve /m --speculative-config b"
+    assert labels(found)[:2] == ["speculation (--speculative-config a --spec-tokens 3)", "--speculative-config a → b"]
+    assert without(found, "→") == "vllm serve /m --spec-tokens 3 --speculative-config b"
+    assert without(found, "spec") == "vllm serve /m"
 
 
 def test_of_a_flag_that_is_given_twice_one_setting_sets_it() -> None:
@@ -186,4 +187,86 @@ def test_an_env_that_has_nothing_left_to_set_goes_too() -> None:
     found = asked("env NCCL_DEBUG=INFO vllm serve /m", attempt_env=("NCCL_IB_DISABLE=1",))
     assert without(found, "NCCL_DEBUG") == "vllm serve /m"
     assert without(found, "NCCL") == "env NCCL_IB_DISABLE=1 vllm serve /m"
-    assert without(found, "IB_DISABLE") == "env NCCL_IB_DISABLE=1 NCCL_DEBUG=INFO vllm serve /m"
+    assert without(found, "IB_DISABLE") == "env NCCL_DEBUG=INFO NCCL_IB_DISABLE=1 vllm serve /m"
+
+
+@pytest.mark.parametrize(("ahead", "wish", "edited_ahead"), [
+    ("env -u A", "A=1", "env -u A env A=1"),
+    ("env -i B=1", "A=1", "env -i B=1 env A=1"),
+    ("env A=2 A=3", "A=1", "env A=1"),
+    ("env A=1 env A=2", "A=3", "env env A=3"),
+    ("sudo -E A=1", "A=3", "sudo -E A=3"),
+    ("sudo", "A=3", "sudo env A=3"),
+    ("", "A=3", "env A=3"),
+])  # fmt: skip
+def test_a_variable_reaches_the_program_whatever_stands_in_front(ahead: str, wish: str, edited_ahead: str) -> None:
+    found = asked(f"{ahead} vllm serve /m", attempt_env=(wish,))
+    assert without(found, "A=") == f"{edited_ahead} vllm serve /m"
+
+
+def test_a_variable_that_is_assigned_twice_goes_whole_and_one_that_does_not_get_there_is_no_setting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("os.environ", {"PATH": "/usr/bin", "HOME": "/home/u", "VLLM_X": "3"})
+    assert without(asked("env FOO=1 VLLM_X=1 VLLM_X=4 vllm serve /m"), "VLLM_X") == "env -u VLLM_X FOO=1 vllm serve /m"
+    assert "VLLM_X=3" in labels(asked("vllm serve /m"))
+    assert not [label for label in labels(asked("env -i FOO=1 vllm serve /m")) if "VLLM_X" in label]
+
+
+@pytest.mark.parametrize("given", ["-e A=1", "--env A=1", "-eA=1", "--env=A=1"])
+def test_a_variable_that_a_container_is_given_is_given_anew(given: str) -> None:
+    found = asked(f"docker run {given} --rm vllm/vllm-openai --model m", attempt_env=("A=2",))
+    assert without(found, "A=2") == "docker run -e A=2 --rm vllm/vllm-openai --model m"
+
+
+@pytest.mark.parametrize(("text", "values"), [
+    ('--hf-overrides {"a": 1}', ('{"a": 1}',)),
+    ('--hf-overrides={"a": 2}', ('{"a": 2}',)),
+    ("--served-model-name 'x y' z", ("x y", "z")),
+    ("--temperature -1", ("-1",)),
+    ("--flag", ()),
+    ("--quote it's", ("it's",)),
+])  # fmt: skip
+def test_the_words_of_a_wish_are_those_of_a_shell_and_json_is_one(text: str, values: tuple[str, ...]) -> None:
+    (setting,) = [one for one in asked("vllm serve /m", attempt=(text,)).settings if one.wished]
+    assert setting.changes[0].values == values
+
+
+def test_a_wish_that_the_profile_knows_as_a_remedy_is_that_one() -> None:
+    found = asked("vllm serve /m", attempt=("--enforce-eager",))
+    assert labels(found) == ["compilation and graphs", "asynchronous scheduling"]
+    assert [one.label for one in weighed(found.settings, "weights", ())] == ["compilation and graphs"], (
+        "asked for, in whatever phase it fails"
+    )
+
+
+def test_flags_are_known_in_any_spelling_and_what_stays_is_set_where_that_is_wished() -> None:
+    found = asked("vllm serve /m -tp 2 --port 1", attempt=("--tensor-parallel-size 1",), keep=("--port",))
+    assert "-tp 2 → 1" in labels(found)
+    assert found.stays == ("/m", "--port 1")
+    assert without(found, "-tp") == "vllm serve /m --port 1 -tp 1"
+    assert asked("vllm serve /m -tp 2", attempt=("--tensor-parallel-size 2",)).idle_wishes == ("--try -tp 2",)
+
+
+def test_two_wishes_for_one_flag_are_not_given_at_once() -> None:
+    found = asked("vllm serve /m", attempt=("--max-num-seqs 4", "--max-num-seqs 2"))
+    assert without(found, "max-num-seqs") == "vllm serve /m --max-num-seqs 2"
+
+
+def test_secrets_that_look_alike_are_settings_of_their_own_and_a_swapped_one_is_not_shown() -> None:
+    found = asked("vllm serve /m --foo-token a1 --foo-token b2", swaps=(("b2", "c3"),))  # type: ignore[arg-type]
+    assert len([label for label in labels(found) if "foo-token" in label]) == 2
+    (swap,) = [one for one in found.settings if "→" in one.label]
+    assert swap.label == swap.change == "**** → ****"
+
+
+def test_a_flag_goes_in_front_of_the_words_that_end_the_flags() -> None:
+    found = asked("vllm serve --max-num-seqs 8 -- /m", attempt=("--max-num-seqs 4",))
+    assert without(found, "max-num-seqs") == "vllm serve --max-num-seqs 4 -- /m"
+
+
+def test_another_value_is_another_search_also_where_both_are_masked() -> None:
+    one, other = (asked("vllm serve /m", attempt_env=(f"MY_TOKEN={value}",)) for value in ("a1", "b2"))
+    assert labels(one) == labels(other)
+    assert digest(one.command, one.settings) != digest(other.command, other.settings)
+    assert contradictions(Wishes(keep=("--seed", "A"), attempt=("--seed 2",), attempt_env=("A=1",))) == ("--seed", "A")

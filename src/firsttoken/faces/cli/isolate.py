@@ -129,7 +129,7 @@ def command(
     ends as soon as it has told enough. Given again, a search that broke off goes on. Status 0 where the settings are found, 1 where not,
     3 where another server would be disturbed, 127 where the program is not found, 130 where interrupted.
     """
-    from firsttoken.isolate.settings import Wishes
+    from firsttoken.isolate.settings import Wishes, contradictions
     from firsttoken.session.isolating.command import read
     from firsttoken.session.isolating.options import Options
 
@@ -142,6 +142,9 @@ def command(
     if api_key_env is not None and not os.environ.get(api_key_env):
         give_up(f"--api-key-env {api_key_env}: that variable is not set; export it, or leave the option out", USAGE)
     wishes = Wishes(keep=keep, attempt=attempt, attempt_env=try_env, swaps=swap)
+    both = contradictions(wishes)
+    if both:
+        raise click.UsageError(f"--keep {both[0]} says that it stays, and --try or --try-env that it may go: leave one out")
     asked = read(argv, wishes)
     if asked.idle_wishes:
         raise click.UsageError(f"{', '.join(asked.idle_wishes)}: the command has no such flag, variable or word")
@@ -251,12 +254,14 @@ class _Teller:
 
 
 def _ledger(asked: "Read", options: "Options", fresh: bool) -> "tuple[Any, bool]":
+    from firsttoken.isolate.settings import digest
     from firsttoken.model.redact import mask_argv
     from firsttoken.session.isolating import ledger as isolate_ledger
     from firsttoken.session.planning import working_folder
 
     command = mask_argv(asked.command.argv)
     about = {"cwd": working_folder(), "settings": [one.label for one in asked.settings], "intermittent": options.intermittent}
+    about["digest"] = digest(asked.command, asked.settings)
     gpus = asked.sees.get("CUDA_VISIBLE_DEVICES")
     about |= {"gpus": gpus} if gpus is not None else {}
     earlier = None if fresh else isolate_ledger.unfinished(command, about)

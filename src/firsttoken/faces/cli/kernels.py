@@ -32,6 +32,8 @@ def command(what: tuple[str, ...], gpus: tuple[Capability, ...], names: bool, as
     from firsttoken.session.kernels import NothingFound, capabilities_of, named_libraries
     from firsttoken.survey.gpus import read_gpus
 
+    if "" in what:
+        raise click.UsageError("a word is empty (a variable that is not set?): give a FILE, a PACKAGE or a VENV")
     refuse_silent(*what)
     try:
         found = [named_libraries(item, names=names) for item in what]

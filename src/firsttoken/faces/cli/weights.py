@@ -47,6 +47,8 @@ def command(what: tuple[str, ...], prefetch: bool, measure: bool, as_json: bool)
     from firsttoken.report.weights import forecast_document, forecast_text, load_document, load_text
     from firsttoken.session.loading.weights import WeightsUnknown, forecast, load_of
 
+    if what[:1] == ("",):
+        raise click.UsageError("the first word is empty (a variable that is not set?): give a PATH, a RUN or a command")
     run = _run_name(what)
     if run is not None and not prefetch:
         folder = find_run(run or None)
@@ -55,7 +57,7 @@ def command(what: tuple[str, ...], prefetch: bool, measure: bool, as_json: bool)
             print_document(load_document(row, folder.name))
         else:
             click.echo(load_text(row))
-        return 0
+        return 0 if row.says else _FAILED
     if len(what) > 1 and _is_folder(what[0]):
         raise click.UsageError(f"{what[0]} is a folder, and more words follow: give one PATH at a time, or a command behind `--`")
     if not what:

@@ -129,21 +129,28 @@ class _Bench:
     # ---------------------------------------------------------------- parts
 
     def _program(self) -> Iterator[Check]:
-        name = self.of.argv[0]
-        if self.of.is_silent(self.of.world.path(name)) or (self.of.silent and "/" not in name):
-            return  # told with its mount, or it may be in a folder that cannot be looked into
-        if shutil.which(name, path=self.of.world.env.get("PATH", os.defpath)) is None:
-            elsewhere = bool(self.wanted.capabilities) or self.wanted.gpu_memory is not None
-            why = "there is no such program that may be run" if "/" in name else "no such program is on the PATH"
+        elsewhere = bool(self.wanted.capabilities) or self.wanted.gpu_memory is not None
+        for name, path in self.of.programs():
+            if self.of.is_silent(self.of.world.path(name)) or (self.of.silent and "/" not in name):
+                return  # told with its mount, or it may be in a folder that cannot be looked into
+            if shutil.which(name, path=path) is not None:
+                continue
             remedy = "install it, activate its environment, or write its whole path"
+            why = "there is no such program that may be run" if "/" in name else "no such program is on the PATH"
+            if "=" in name and name.partition("=")[0].isidentifier():
+                why, remedy = "it is a variable, not a program", "put `env` in front of it"
             price = "on this machine the launch ends with 127, or with 126 where it may not be run"
             yield (warn if elsewhere else fail)(Part.MACHINE, "program-not-found", f"{name}: {why}", remedy, price)
+            return
 
     def _kernels(self) -> Iterator[Check]:
         from firsttoken.session.kernels import kernel_checks  # reads libraries: not needed by the quick checks
 
         if self.of.silent and self.of.python() is None:
             yield skipped(Part.KERNELS, "kernel-missing-sm", "the engine's environment lies on a mount that does not answer")
+            return
+        if self.of.uses_cpu():
+            yield skipped(Part.KERNELS, "kernel-missing-sm", "the engine runs on the CPU")
             return
         gpus = None if self.wanted.capabilities else self.of.wait_gpus()
         yield from kernel_checks(self.of.argv, self.of.world, self.plan, wanted=self.wanted.capabilities, gpus=gpus)

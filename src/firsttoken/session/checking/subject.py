@@ -13,6 +13,7 @@ from firsttoken.knowledge.load import generic, profiles
 from firsttoken.knowledge.profile import CacheFolder
 from firsttoken.model.gpu_code import Capability
 from firsttoken.model.plan import Plan
+from firsttoken.plan.launchers import LAUNCHERS, PLAIN
 from firsttoken.plan.make import Command, make_plan, read_command
 from firsttoken.plan.rules import holds
 from firsttoken.plan.weights import weight_files
@@ -137,6 +138,16 @@ class Subject:
             return None
         found = interpreter(program, self.inner.env, self.inner.cwd)
         return str(found) if found is not None and not self.is_silent(str(found)) else None
+
+    def programs(self) -> list[tuple[str, str]]:
+        """What is launched, and the program behind wrappers that look for it in their own PATH; each with that PATH."""
+        found = [(self.argv[0], self.world.env.get("PATH", os.defpath))]
+        inner = self.command.peeled.argv
+        ahead = tuple(self.argv[: len(self.argv) - len(inner)])
+        wrappers = {os.path.basename(word) for word in ahead} & set(LAUNCHERS)
+        if ahead and inner and (*ahead, *inner) == tuple(self.argv) and wrappers <= PLAIN and not self.plan.contained:
+            found.append((inner[0], self.inner.env.get("PATH", os.defpath)))
+        return found
 
     def beside(self) -> str | None:
         python = self.python()

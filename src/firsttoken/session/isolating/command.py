@@ -5,7 +5,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,11 +65,20 @@ def read(argv: Sequence[str], wishes: Wishes, *, gpus: bool | None = None) -> Re
     else:
         first = len(argv) - len(start.args)
         flags = given(start.args, profile, found.peeled.world)
-    # what stands in front of the engine's program; a variable that is assigned twice counts by its last
-    ahead = argv[: first if first is not None else _words_ahead(argv)]
-    assigned = {match[1]: (at, match[2]) for at, word in enumerate(ahead) if (match := _ASSIGNMENT.fullmatch(word))}
+    program = _program(argv, found, first, client=client)
+    assigned: dict[str, tuple[tuple[int, ...], str]] = {}
+    for at, word in enumerate(() if client else argv[:program]):
+        if (match := _ASSIGNMENT.fullmatch(word)) is not None:
+            assigned[match[1]] = ((*assigned.get(match[1], ((), ""))[0], at), match[2])
+    reaching = found.peeled.world.env
     command = Command(
-        argv=tuple(argv), first=first, given=flags, assigned={} if client else assigned, environment={} if client else env, client=client
+        argv=tuple(argv), first=first, program=program, given=flags, assigned=assigned, client=client,
+        environment={} if client else {name: value for name, value in env.items() if name in assigned or reaching.get(name) == value},
+    )  # fmt: skip
+    wishes = replace(
+        wishes,
+        keep=tuple(_as_given(text, flags, profile) for text in wishes.keep),
+        attempt=tuple(_as_given(text, flags, profile) for text in wishes.attempt),
     )
     devices = gpus if gpus is not None else any(Path("/dev", name).exists() for name in _DEVICES)
     rules = (*profile.settings, *generic().settings)
@@ -83,7 +92,7 @@ def read(argv: Sequence[str], wishes: Wishes, *, gpus: bool | None = None) -> Re
         shortcuts=shortcuts_of(profile.shortcuts, _model_config(plan, world), plan.sizes, flags) if first is not None else (),
         caches=(*profile.check.caches, *generic().check.caches),
         not_read=why,
-        idle_wishes=without_effect(command, groups, wishes) if why is None else (),
+        idle_wishes=without_effect(command, groups, wishes) if why is None else tuple(f"--try {text}" for text in wishes.attempt),
         port_flag=next((option.flags[0] for option in profile.options if option.field == "port" and option.flags), None),
         alone=_alone(command, _merged(profile)),
         sees=found.peeled.world.env,
@@ -137,6 +146,26 @@ def _alone(command: Command, rules: IsolationRules) -> tuple[str, ...]:
     variables = {*command.assigned, *command.environment}
     flags = (one.name for one in command.given if one.name in rules.alone or one.field in rules.alone_fields)
     return (*dict.fromkeys(flags), *(name for name in rules.alone if name in variables))
+
+
+def _program(argv: Sequence[str], found: Reading, first: int | None, *, client: bool) -> int:
+    """Where what the wrappers in front start begins."""
+    inner = found.peeled.argv
+    if client:
+        return first if first is not None else len(argv)
+    if inner and tuple(argv[len(argv) - len(inner) :]) == inner:
+        return len(argv) - len(inner)
+    return _words_ahead(argv)
+
+
+def _as_given(text: str, flags: Sequence[Given], profile: Profile) -> str:
+    """A flag in the spelling that the command has for it."""
+    name = re.split(r"[\s=]", text, maxsplit=1)[0]
+    if any(one.name == name for one in flags):
+        return text
+    wanted = next((option.field for option in profile.options if name in option.flags), None)
+    same = next((one.name for one in flags if wanted is not None and one.field == wanted), name)
+    return same + text.removeprefix(name)
 
 
 def _words_ahead(argv: Sequence[str]) -> int:
