@@ -351,8 +351,9 @@ def test_the_engines_own_seconds_come_before_those_between_its_lines() -> None:
     assert (found.seconds, found.bytes_per_s) == (20.0, GB / 20)
 
 
-def test_a_load_of_unknown_size_is_not_judged() -> None:
+def test_a_load_of_unknown_size_is_told_by_its_time_and_not_judged() -> None:
     story = Story().launch().line(Phase.WEIGHTS)
     story.t = 30.0
     found = load_row(story.line(Phase.WEIGHTS, Edge.END).state)
-    assert (found.bytes, found.source, found.says) == (None, None, ())
+    assert (found.bytes, found.source, found.seconds) == (None, None, 30.0)
+    assert found.says == ("loaded in 30 s; of how many bytes is not known: no weight files were seen",)
