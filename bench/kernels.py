@@ -124,7 +124,7 @@ def _damage(count: int, seed: int) -> dict[str, Any]:
         began = time.perf_counter()
         try:
             told += bool(read_window(window, "damaged", names=choose.random() < 0.5).problems)
-        except Exception as error:
+        except Exception as error:  # what is counted here
             raised[f"{type(error).__name__}: {error}"] += 1
         slowest = max(slowest, time.perf_counter() - began)
     return {"right": not raised, "inputs": count, "told": told, "raised": dict(raised), "slowest_s": round(slowest, 3)}

@@ -39,7 +39,7 @@ def test_the_variable_that_blocks_a_rank_is_found_among_ten_settings(vllm: Vllm,
     assert _labels(document, "minimal_failing") == ["VLLM_INJECT=lock:0"], document
     assert _labels(document, "minimal_fix") == ["VLLM_INJECT=lock:0"], document
     assert document["launches"] <= _MOST_LAUNCHES + 2, document  # type: ignore[operator]  # two verify
-    assert "the fix brought a real token" in document["verified"], document  # type: ignore[operator]
+    assert "the fix brought a real token" in document["verified"], document  # type: ignore[operator]  # a document of any shape
 
 
 @pytest.mark.engines_full
@@ -48,7 +48,7 @@ def test_a_hang_that_only_compiled_starts_have_is_fixed_by_the_flag_that_the_pro
     launch = vllm.serve("qwen3", *HARMLESS, eager=False)
     document = _isolated(face, launch, *keep, VLLM_INJECT="profile:0", VLLM_INJECT_UNLESS="--enforce-eager")
     assert _labels(document, "minimal_failing") == ["compilation and graphs"], document
-    assert "+ --enforce-eager" in document["diff"], document  # type: ignore[operator]
+    assert "+ --enforce-eager" in document["diff"], document  # type: ignore[operator]  # a document of any shape
     assert document["launches"] <= _MOST_LAUNCHES + 2, document  # type: ignore[operator]  # two verify
 
 

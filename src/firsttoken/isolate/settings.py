@@ -268,14 +268,22 @@ def _parsed_flag(text: str) -> Change:
     """`--flag`, `--flag value`, `--flag=value`; words as in a shell, and JSON as one."""
     found = re.match(r"([^\s=]*)[\s=]?(.*)", text, re.S)
     name, rest = found.groups() if found is not None else (text, "")
+    return Change(kind="flag", name=name, action="add", values=(rest,) if _is_json(rest) else _split(rest))
+
+
+def _is_json(text: str) -> bool:
+    """An object or a list."""
     try:
-        values = (rest,) if isinstance(json.loads(rest), dict | list) else tuple(shlex.split(rest))
+        return isinstance(json.loads(text), dict | list)
     except (ValueError, RecursionError):
-        try:
-            values = tuple(shlex.split(rest))
-        except ValueError:  # a quote that is not closed
-            values = tuple(rest.split())
-    return Change(kind="flag", name=name, action="add", values=values)
+        return False
+
+
+def _split(text: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(text))
+    except ValueError:  # a quote that is not closed
+        return tuple(text.split())
 
 
 def _stays(one: Given, rules: IsolationRules, wishes: Wishes) -> bool:

@@ -115,7 +115,7 @@ class ControlServer:
         """The edge to programs that we did not write: whatever they say may end their connection and nothing else."""
         try:
             self._hear(client, data)
-        except Exception:
+        except Exception:  # the edge
             traceback.print_exc()
             self._drop(client)
 

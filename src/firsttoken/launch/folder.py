@@ -91,9 +91,6 @@ class Folder:
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.log.mkdir(mode=0o700, exist_ok=True)
 
-    def socket_fits(self) -> bool:
-        return len(os.fsencode(self.path / "socket")) < _SOCKET_PATH_LIMIT
-
     def read(self) -> KeeperRecord | None:
         """None where there is no record, or none that can be read."""
         try:
@@ -120,6 +117,18 @@ class Folder:
 def here(record: KeeperRecord, procfs: Procfs) -> bool:
     """Whether the record's process keys mean processes that can be seen from here: same boot, same pid namespace."""
     return record.boot_id == procfs.boot_id() and record.pid_namespace == pid_namespace()
+
+
+def socket_path(folder: Folder) -> str:
+    """Free to be bound: in the folder, or in a private one made for it where the run's own path is too long or cannot be written."""
+    path = folder.path / "socket"
+    if len(os.fsencode(path)) < _SOCKET_PATH_LIMIT and os.access(folder.path, os.W_OK):
+        with contextlib.suppress(OSError):
+            path.unlink()
+        return str(path)
+    import tempfile  # seldom needed, and 5 ms of every start
+
+    return str(Path(tempfile.mkdtemp(prefix="firsttoken-")) / "socket")
 
 
 def remove_socket(record: KeeperRecord, folder: Folder) -> None:

@@ -20,7 +20,7 @@ from firsttoken.hosts.procfs import Procfs
 from firsttoken.launch import cgroup as cgroups
 from firsttoken.launch.clients import ControlServer
 from firsttoken.launch.detach import Signals, let_go, settle
-from firsttoken.launch.folder import MARK, Ended, Folder, KeeperRecord, Key, pid_namespace, remove_socket
+from firsttoken.launch.folder import MARK, Ended, Folder, KeeperRecord, Key, pid_namespace, remove_socket, socket_path
 from firsttoken.launch.journal import Journal
 from firsttoken.launch.minder import Minder
 from firsttoken.launch.segments import Writer
@@ -75,7 +75,7 @@ class Keeper:
         self._folder, self._spec, self._procfs, self._selector = folder, spec, procfs, selector
         self._signals = Signals(selector, self._on_wake)
         self.journal = Journal(folder, spec.node, self._signals.wake)
-        self._control = ControlServer(_socket_path(folder), selector, self.journal.log, self.journal.events, self)
+        self._control = ControlServer(socket_path(folder), selector, self.journal.log, self.journal.events, self)
         self._terminates = spec.terminates
         self._face_left = self._observer_left = self._finished = False
         self._exit: Ended | None = None
@@ -386,17 +386,6 @@ def main() -> None:
 def _report(report: dict[str, Any]) -> None:
     with contextlib.suppress(OSError):  # a caller that has gone hears nothing; the run goes on
         os.write(1, json.dumps(report).encode() + b"\n")
-
-
-def _socket_path(folder: Folder) -> str:
-    if folder.socket_fits() and os.access(folder.path, os.W_OK):
-        path = folder.path / "socket"
-        with contextlib.suppress(OSError):
-            path.unlink()
-        return str(path)
-    import tempfile  # seldom needed, and 5 ms of every start
-
-    return str(Path(tempfile.mkdtemp(prefix="firsttoken-")) / "socket")
 
 
 def _observer_log(folder: Folder) -> int:

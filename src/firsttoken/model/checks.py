@@ -16,6 +16,10 @@ class Outcome(StrEnum):
     NOT_CHECKED = "not_checked"
 
 
+PATIENCE = 20.0
+"""seconds that a part of the checks may take"""
+
+
 class Part(StrEnum):
     """What a check looks at."""
 

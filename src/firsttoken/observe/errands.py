@@ -33,7 +33,7 @@ class Errand(Generic[T]):
     def _run(self, work: Callable[[], T]) -> None:
         try:
             self.result = work()
-        except Exception as error:
+        except Exception as error:  # told to whoever waits
             self.error = error
         finally:
             self._done.set()

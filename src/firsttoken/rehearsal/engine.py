@@ -96,7 +96,7 @@ class Engine:
         except AddressTaken as error:
             self._journal.line(f"Error: {error}")
             return 1
-        except Exception:
+        except Exception:  # said in its log, as engines do
             self._journal.line(f"Engine hit an exception: {traceback.format_exc().rstrip()}")
             return 1
         finally:

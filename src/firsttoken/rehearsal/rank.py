@@ -88,7 +88,7 @@ class Rank:
                 self._lead()
             else:
                 self._follow()
-        except Exception:
+        except Exception:  # said in its log, as engines do
             self._journal.line(f"Rank hit an exception: {traceback.format_exc().rstrip()}")
             sys.exit(1)
 

@@ -330,7 +330,7 @@ class Observer:
             self._post_activity()
             try:
                 self._post(*await self.senses.sample(self.state, interval))
-            except Exception as error:
+            except Exception as error:  # a probe that fails says so and never stops the run
                 self._miss("counters", error)
             while loop.time() - began < interval:
                 with contextlib.suppress(TimeoutError):

@@ -132,12 +132,16 @@ def _quantisation(asked: Asked, checkpoint: Checkpoint, shape: ModelShape) -> It
         yield _pass("model-unsupported", f"quantised by {found!r}, which the engine knows")
 
 
-def _dtype(asked: Asked, shape: ModelShape) -> Iterator[Check]:
-    wanted = asked.text("dtype")
-    known = asked.rules.dtypes
+def known_dtype(asked: Asked) -> Iterator[Check]:
+    """Whatever the weights are."""
+    wanted, known = asked.text("dtype"), asked.rules.dtypes
     if wanted is not None and known and wanted not in known:
         fact = f"--dtype {wanted}: the engine knows {', '.join(known)} (checked: {asked.rules.checked})"
         yield _fail("engine-args-invalid", fact, "one of these", "the start ends with a usage error")
+
+
+def _dtype(asked: Asked, shape: ModelShape) -> Iterator[Check]:
+    wanted = asked.text("dtype")
     method = shape.quantisation.method if shape.quantisation is not None else None
     if method in ("awq", "gptq") and wanted in ("float32", "float"):
         fact = f"{method} weights with --dtype {wanted}"

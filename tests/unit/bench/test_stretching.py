@@ -22,7 +22,7 @@ PIECES = st.lists(st.tuples(st.floats(0.1, 50), st.floats(0.1, 20)), min_size=1,
 
 
 def at(t: float, **counters: int) -> tuple[float, Counters]:
-    row = Sample(7, 70, "S", 0, 0, 0, 0, 0, 0, 0, 1000, 4)._replace(**counters)  # type: ignore[arg-type]
+    row = Sample(7, 70, "S", 0, 0, 0, 0, 0, 0, 0, 1000, 4)._replace(**counters)  # type: ignore[arg-type]  # fields by name
     return t, Counters(interval=1.0, samples=(row,))
 
 
@@ -62,7 +62,7 @@ def story() -> list[Event]:
         place = ThreadPlace(tid=7, main=True, state="S", wchan="futex_wait_queue", syscall="futex")
         stack = ThreadStack(tid=7, main=True, frames=(Frame("take", "lock.py", 3),))
         bodies += [(t + 0.3, Places(process=KEY, round=t, threads=(place,))), (t + 0.3, Stacks(process=KEY, round=t, threads=(stack,)))]
-    return [Event(seq=n, t=t, wall=1e9 + t, node="node", body=body) for n, (t, body) in enumerate(bodies, 1)]  # type: ignore[arg-type]
+    return [Event(seq=n, t=t, wall=1e9 + t, node="node", body=body) for n, (t, body) in enumerate(bodies, 1)]  # type: ignore[arg-type]  # fields by name
 
 
 def test_the_judge_is_shown_what_the_recording_showed_when_it_asks() -> None:

@@ -19,7 +19,7 @@ A, B, C = ProcessKey(HERE, 11, 1), ProcessKey(HERE, 12, 1), ProcessKey(HERE, 99,
 
 
 def waits_for(kind: WaitKind, waiter: ProcessKey = A, to: ProcessKey | None = None, **told: object) -> Wait:
-    return replace(Wait(waiter=waiter, tid=waiter.pid, kind=kind, what="/cache/lock", to=to), **told)  # type: ignore[arg-type]
+    return replace(Wait(waiter=waiter, tid=waiter.pid, kind=kind, what="/cache/lock", to=to), **told)  # type: ignore[arg-type]  # fields by name
 
 
 def facts_of(*waits: Wait, stacks: tuple[ThreadStack, ...] = ()) -> dict[str, bool | float | str | None]:

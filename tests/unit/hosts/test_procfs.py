@@ -20,7 +20,7 @@ def stat_line(pid: int, comm: str = "name", state: str = "S", ppid: int = 1, sid
 def process(root: Path, pid: int, **fields: object) -> Path:
     folder = root / str(pid)
     folder.mkdir()
-    (folder / "stat").write_text(stat_line(pid, **fields))  # type: ignore[arg-type]
+    (folder / "stat").write_text(stat_line(pid, **fields))  # type: ignore[arg-type]  # fields by name
     return folder
 
 

@@ -33,7 +33,7 @@ def needs(*sets: int) -> Target:
 
 
 def even(count: int, **more: object) -> Problem:
-    return Problem(weights=(1.0,) * count, **more)  # type: ignore[arg-type]
+    return Problem(weights=(1.0,) * count, **more)  # type: ignore[arg-type]  # fields by name
 
 
 def test_the_first_two_questions_are_whether_it_fails_again_and_whether_the_barest_command_passes() -> None:

@@ -1,6 +1,7 @@
 """What can be changed in a command, and the command with some of it changed."""
 
 import shlex
+from typing import Any
 
 import pytest
 
@@ -15,8 +16,8 @@ VLLM = (
 )
 
 
-def asked(command: str, gpus: bool = False, **wishes: tuple[str, ...]) -> Read:
-    return read(shlex.split(command), Wishes(**wishes), gpus=gpus)  # type: ignore[arg-type]
+def asked(command: str, gpus: bool = False, **wishes: Any) -> Read:
+    return read(shlex.split(command), Wishes(**wishes), gpus=gpus)
 
 
 @pytest.fixture(autouse=True)
@@ -198,10 +199,20 @@ def test_an_env_that_has_nothing_left_to_set_goes_too() -> None:
     ("sudo -E A=1", "A=3", "sudo -E A=3"),
     ("sudo", "A=3", "sudo env A=3"),
     ("", "A=3", "env A=3"),
+    ("uv run", "A=3", "uv run env A=3"),
+    ("numactl -N 0 env B=1", "A=3", "numactl -N 0 env B=1 env A=3"),
 ])  # fmt: skip
 def test_a_variable_reaches_the_program_whatever_stands_in_front(ahead: str, wish: str, edited_ahead: str) -> None:
     found = asked(f"{ahead} vllm serve /m", attempt_env=(wish,))
     assert without(found, "A=") == f"{edited_ahead} vllm serve /m"
+
+
+@pytest.mark.parametrize("command", [
+    "env -S 'B=1 vllm serve m'", "flock /tmp/l -c 'vllm serve m'", "torchrun --nproc-per-node 2 serve.py", "sh run.sh", "uv run -m vllm.x",
+])  # fmt: skip
+def test_in_front_of_what_is_no_program_nothing_is_put(command: str) -> None:
+    found = asked(command, attempt_env=("A=1",))
+    assert without(found, "A=1") == shlex.join(("env", "A=1", *shlex.split(command)))
 
 
 def test_a_variable_that_is_assigned_twice_goes_whole_and_one_that_does_not_get_there_is_no_setting(
@@ -254,7 +265,7 @@ def test_two_wishes_for_one_flag_are_not_given_at_once() -> None:
 
 
 def test_secrets_that_look_alike_are_settings_of_their_own_and_a_swapped_one_is_not_shown() -> None:
-    found = asked("vllm serve /m --foo-token a1 --foo-token b2", swaps=(("b2", "c3"),))  # type: ignore[arg-type]
+    found = asked("vllm serve /m --foo-token a1 --foo-token b2", swaps=(("b2", "c3"),))
     assert len([label for label in labels(found) if "foo-token" in label]) == 2
     (swap,) = [one for one in found.settings if "→" in one.label]
     assert swap.label == swap.change == "**** → ****"

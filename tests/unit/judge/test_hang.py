@@ -693,7 +693,7 @@ def test_a_main_process_that_polls_or_holds_an_idle_connection_is_a_server_at_re
 
 def test_without_a_stack_only_a_wait_that_tells_by_itself_proves_something() -> None:
     def blind(kind: WaitKind, **told: bool) -> Verdict:
-        return verdict(Story().crew(2).watch(16, poses(2, {1: Pose(stacks=False, waits=(wait_for(kind, "it", **told),))})))  # type: ignore[arg-type]
+        return verdict(Story().crew(2).watch(16, poses(2, {1: Pose(stacks=False, waits=(wait_for(kind, "it", **told),))})))  # type: ignore[arg-type]  # fields by name
 
     assert blind(WaitKind.SOCKET) is Verdict.STALLED
     assert blind(WaitKind.FUTEX) is Verdict.STALLED

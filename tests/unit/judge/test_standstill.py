@@ -67,7 +67,7 @@ def test_a_standstill_begins_with_the_first_of_two_times_that_tell_the_same() ->
 ])  # fmt: skip
 def test_any_token_any_step_and_an_idle_engine_end_it(change: dict[str, float | None]) -> None:
     assert after(SAYS, SAYS, replace(SAYS, **change)).since is None  # type: ignore[arg-type]  # fields by name
-    assert after(SAYS, SAYS, replace(SAYS, **change), SAYS).since is None  # type: ignore[arg-type]
+    assert after(SAYS, SAYS, replace(SAYS, **change), SAYS).since is None  # type: ignore[arg-type]  # fields by name
 
 
 def test_requests_that_only_wait_are_requests_too() -> None:
@@ -92,7 +92,7 @@ def test_counters_that_could_not_be_had_leave_what_was_known() -> None:
 def test_tokens_between_two_times_are_made_for_others_where_requests_were_there(second: dict[str, float | None], serves: bool) -> None:
     first = replace(SAYS, steps=1.0)
     assert after(first, replace(first, **second)).serves_others is serves  # type: ignore[arg-type]  # fields by name
-    assert not after(replace(first, running=0.0), replace(first, **second)).serves_others  # type: ignore[arg-type]
+    assert not after(replace(first, running=0.0), replace(first, **second)).serves_others  # type: ignore[arg-type]  # fields by name
     assert after(first, replace(first, generation_tokens=41.0), replace(SAYS, running=0.0)).serves_others, "once is enough"
 
 

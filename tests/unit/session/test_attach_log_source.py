@@ -32,7 +32,7 @@ def server(cgroup: str = "", *, managed: bool = False) -> Server:
 
 
 def find(proc: FakeProc, which: str = "", **more: str | bool) -> Found:
-    return find_log(server(**more), procfs=proc.procfs, which=lambda name: name if name == which else None)  # type: ignore[arg-type]
+    return find_log(server(**more), procfs=proc.procfs, which=lambda name: name if name == which else None)  # type: ignore[arg-type]  # fields by name
 
 
 def test_a_file_is_read_through_the_process(proc: FakeProc, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_an_observer_that_was_killed_may_have_told_less() -> None:
 @pytest.mark.parametrize("odd", [Tick(), UnknownEvent(original="from-the-future", fields={"x": 1})])
 def test_events_that_say_nothing_change_nothing(odd: object) -> None:
     events = recorded()
-    strewn = [item for event in events for item in (event, Event(seq=0, t=event.t, wall=0, node="node", body=odd))]  # type: ignore[arg-type]
+    strewn = [item for event in events for item in (event, Event(seq=0, t=event.t, wall=0, node="node", body=odd))]  # type: ignore[arg-type]  # fields by name
     assert replay(strewn).changes == replay(events).changes
 
 

@@ -46,7 +46,7 @@ def command(what: tuple[str, ...], gpus: tuple[Capability, ...], names: bool, as
     elif libraries:
         click.echo("\n".join(kernels_text(item.libraries, seen, root=str(item.root), names=names) for item in found if item.libraries))
     else:
-        click.echo(f"no GPU code in {', '.join(what)}")
+        click.echo(f"no GPU code in {', '.join(str(item.root) for item in found)}")
     if libraries and not seen:
         note("no GPU is seen here; --gpu sm_120 tells what runs on one")
     nothing_runs = any(library.modules and coverage(library, gpu).fit is Fit.NONE for library in libraries for gpu in seen)

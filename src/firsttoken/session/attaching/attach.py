@@ -118,7 +118,7 @@ class Attachment:
                 continue
             try:
                 async with asyncio.timeout(_READS_WITHIN):
-                    begin, data = await aside(lambda path=source.path: last_bytes(path, MOST_BYTES), "firsttoken-log")  # type: ignore[misc]
+                    begin, data = await aside(lambda path=source.path: last_bytes(path, MOST_BYTES), "firsttoken-log")  # type: ignore[misc]  # a lambda with defaults
             except (OSError, TimeoutError) as error:
                 why = str(error) or f"it was not read within {_READS_WITHIN:.0f} s"
                 self.unseen.append(Missed(request=f"the log {source.shown}", reason=why))

@@ -77,16 +77,16 @@ class LogPump:
         lines = _Lines(self._put, whole=len(self.sources) > 1)
         try:
             while True:
-                data = await aside(lambda fd=fd, at=at: os.pread(fd, _CHUNK, at), "firsttoken-log")  # type: ignore[misc]
+                data = await aside(lambda fd=fd, at=at: os.pread(fd, _CHUNK, at), "firsttoken-log")  # type: ignore[misc]  # a lambda with defaults
                 if data:
                     at += len(data)
                     lines.take(data)
                     continue
                 self._is_told(number)
                 await asyncio.sleep(_POLL)
-                if await aside(lambda fd=fd, at=at: os.fstat(fd).st_size < at, "firsttoken-log"):  # type: ignore[misc]
+                if await aside(lambda fd=fd, at=at: os.fstat(fd).st_size < at, "firsttoken-log"):  # type: ignore[misc]  # a lambda with defaults
                     at = 0  # cut short, as log rotation does
-                elif source.follow_name and await aside(lambda fd=fd: _replaced(source.path, fd), "firsttoken-log"):  # type: ignore[misc]
+                elif source.follow_name and await aside(lambda fd=fd: _replaced(source.path, fd), "firsttoken-log"):  # type: ignore[misc]  # a lambda with defaults
                     fresh = await aside(lambda: os.open(source.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY), "firsttoken-log")
                     os.close(fd)
                     fd, at = fresh, 0

@@ -6,12 +6,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from firsttoken.model.checks import CheckReport
+from firsttoken.model.checks import PATIENCE, CheckReport
 from firsttoken.model.gpu_code import Capability
 from firsttoken.observe.expendable import Expendable
 
-PATIENCE = 20.0
-"""seconds that a part may take"""
 CHILD = (sys.executable, "-P", "-m", "firsttoken.session.checking.child")
 _MORE = 15.0
 """seconds for its start, and for mounts that it asks one after the other"""

@@ -33,7 +33,7 @@ from firsttoken.survey.memory_checks import Estimate
 from firsttoken.survey.model_config import ModelShape, read_shape
 from firsttoken.survey.mounts import Mount
 from firsttoken.survey.safetensors import Fault
-from firsttoken.survey.weight_checks import weight_checks
+from firsttoken.survey.weight_checks import known_dtype, weight_checks
 
 _ASKED_AGAIN, _LEFT_AFTER = 5.0, 1.0
 """seconds that parts may take before mounts are asked again, and after one has been found dead"""
@@ -162,6 +162,7 @@ class _Bench:
             self._seen_model.set()
 
     def _weights_and_hub(self) -> Iterator[Check]:
+        yield from known_dtype(self.asked)
         model = self.plan.model
         if model is None:
             return

@@ -11,6 +11,7 @@ from pathlib import Path
 from firsttoken.hosts.procfs import Procfs
 from firsttoken.knowledge.load import generic, profiles
 from firsttoken.knowledge.profile import CacheFolder
+from firsttoken.model.checks import PATIENCE
 from firsttoken.model.gpu_code import Capability
 from firsttoken.model.plan import Plan
 from firsttoken.plan.launchers import LAUNCHERS, PLAIN
@@ -18,7 +19,6 @@ from firsttoken.plan.make import Command, make_plan, read_command
 from firsttoken.plan.rules import holds
 from firsttoken.plan.weights import weight_files
 from firsttoken.plan.world import World
-from firsttoken.session.checking.apart import PATIENCE
 from firsttoken.session.checking.places import SEARCHED, Place, ask_mounts, places_of
 from firsttoken.session.far_files import FAR, FarFiles
 from firsttoken.survey import build_checks

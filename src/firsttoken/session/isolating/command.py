@@ -153,7 +153,7 @@ def _program(argv: Sequence[str], found: Reading, first: int | None, *, client: 
     inner = found.peeled.argv
     if client:
         return first if first is not None else len(argv)
-    if inner and tuple(argv[len(argv) - len(inner) :]) == inner:
+    if inner and not inner[0].startswith("-") and tuple(argv[len(argv) - len(inner) :]) == inner:
         return len(argv) - len(inner)
     return _words_ahead(argv)
 
@@ -170,7 +170,8 @@ def _as_given(text: str, flags: Sequence[Given], profile: Profile) -> str:
 
 def _words_ahead(argv: Sequence[str]) -> int:
     """Assignments in front of an unknown program: `env A=1 B=2 program …`."""
-    at = 1 if argv and os.path.basename(argv[0]) == "env" else 0
+    begin = 1 if argv and os.path.basename(argv[0]) == "env" else 0
+    at = begin
     while at < len(argv) and _ASSIGNMENT.fullmatch(argv[at]):
         at += 1
-    return at
+    return at if at > begin else 0
